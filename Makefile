@@ -17,9 +17,13 @@ MAKEFLAGS += -j$(JOBS)
 endif
 
 # The bits depend on IEEE arithmetic: no contraction, no fast math. The two -fno flags only drop errno and traps.
-CXXFLAGS ?= $(if $(SAN),-O1 -g -fno-omit-frame-pointer,-O3)
+ifeq ($(SAN),)
+CXXFLAGS ?= -O3
+else
+CXXFLAGS ?= -O1 -g -fno-omit-frame-pointer
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+endif
 NUMERICS := -ffp-contract=off -fno-math-errno -fno-trapping-math
-SANITIZE := $(if $(SAN),-fsanitize=address,undefined -fno-sanitize-recover=all)
 FLAGS = -std=c++17 $(CXXFLAGS) $(MARCH_FLAG) $(NUMERICS) -Wall -Wextra -pthread $(SANITIZE) -MMD -MP -I. $(INCLUDES)
 LINK_FLAGS = $(CXXFLAGS) -pthread $(SANITIZE)
 

@@ -1,0 +1,12 @@
+// What the user probably meant: messages about an unknown key, mode or option name the nearest valid one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace quads {
+
+// The valid name with the smallest edit distance to `name`, the first of equals; "" where there are none.
+std::string nearest_name(const std::string& name, const std::vector<std::string>& valid);
+
+}  // namespace quads

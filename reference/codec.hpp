@@ -5,8 +5,8 @@
 //   E4M3     1      4        3        7   448      2^-9      NaN 0x7F and 0xFF, no infinity
 //   E2M1     1      2        1        1   6        0.5       none
 //
-// Every encoder rounds to nearest, ties to even. All of them are integer work on bit patterns without branches or tables, so
-// that a compiler vectorises loops over them and a GPU runs the same text. Formats: OCP Microscaling Formats v1.0.
+// Every encoder rounds to nearest, ties to even. All of them are integer work on bit patterns without branches or tables,
+// so that a compiler vectorises loops over them and a GPU runs the same text. Formats: OCP Microscaling Formats v1.0.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ QUADS_HOST_DEVICE inline float bf16_round(float x) {
 }
 
 // E2M1 code of x, 0 .. 15: saturates at 6, keeps the sign of zero, NaN becomes +6 as on hardware. The magnitude is the
-// number of rounding thresholds below |x|; a tie goes to the even code, hence > and >= in turn. Positive floats compare as
-// their bit patterns do.
+// number of rounding thresholds below |x|; a tie goes to the even code, hence > and >= in turn. Positive floats compare
+// as their bit patterns do.
 QUADS_HOST_DEVICE inline std::uint8_t e2m1_encode(float x) {
     const std::uint32_t bits = float_bits(x);
     const std::uint32_t a = bits & 0x7FFFFFFFu;
@@ -81,7 +81,7 @@ QUADS_HOST_DEVICE inline int e2m1_doubled(std::uint8_t code) {
     return (code & 8u) != 0 ? -magnitude : magnitude;
 }
 
-// E4M3 code of x: saturates at 448 (0x7E), keeps the sign of zero, NaN becomes 0x7F or 0xFF.
+// E4M3 code of x: saturates at 448 (0x7E), keeps the sign of zero, any NaN becomes 0x7F as on hardware.
 QUADS_HOST_DEVICE inline std::uint8_t e4m3_encode(float x) {
     const std::uint32_t bits = float_bits(x);
     const std::uint32_t a = bits & 0x7FFFFFFFu;
@@ -91,8 +91,8 @@ QUADS_HOST_DEVICE inline std::uint8_t e4m3_encode(float x) {
     const std::uint32_t subnormal = float_bits(float_from_bits(a) + 16384.0f) - 0x46800000u;
     const std::uint32_t finite = a < 0x3C800000u ? subnormal : normal;
     const std::uint32_t saturated = finite > 0x7Eu ? 0x7Eu : finite;
-    const std::uint32_t code = a > kInfinityBits ? 0x7Fu : saturated;
-    return static_cast<std::uint8_t>(code | ((bits >> 31) << 7));
+    const std::uint32_t code = saturated | ((bits >> 31) << 7);
+    return static_cast<std::uint8_t>(a > kInfinityBits ? 0x7Fu : code);
 }
 
 QUADS_HOST_DEVICE inline float e4m3_decode(std::uint8_t code) {

@@ -1,13 +1,11 @@
 #include "src/nearest.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
 
 namespace quads {
-namespace {
 
-// Levenshtein's distance, one row of the table at a time.
+// One row of the dynamic programme's table at a time.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -22,8 +20,6 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
     }
     return row[b.size()];
 }
-
-}  // namespace
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& valid) {
     const auto closer = [&](const std::string& a, const std::string& b) {

@@ -1,6 +1,7 @@
 // quads COMMAND [options]: finds the command and turns every error into one sentence and exit status 1.
 #include <exception>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 

@@ -8,23 +8,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
-#include "reference/dims.hpp"
+#include "reference/codec.hpp"
 
 namespace quads {
-
-QUADS_HOST_DEVICE inline std::uint32_t float_bits(float x) {
-    std::uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-QUADS_HOST_DEVICE inline float bits_float(std::uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 // e^x = 2^n * e^r with n = round(x / ln 2), |r| <= 0.35, and e^r by its Taylor series.
 QUADS_HOST_DEVICE inline float exact_exp(float x) {
@@ -54,8 +41,8 @@ QUADS_HOST_DEVICE inline float exact_exp(float x) {
     // 2^n in two factors, each a normal number: n reaches 128, and -150 where the result is subnormal.
     const int exponent = static_cast<int>(float_bits(shifted)) - 0x4B400000;
     const int half = exponent >> 1;
-    const float factor0 = bits_float(static_cast<std::uint32_t>(half + 127) << 23);
-    const float factor1 = bits_float(static_cast<std::uint32_t>(exponent - half + 127) << 23);
+    const float factor0 = float_from_bits(static_cast<std::uint32_t>(half + 127) << 23);
+    const float factor1 = float_from_bits(static_cast<std::uint32_t>(exponent - half + 127) << 23);
     return series * factor0 * factor1;
 }
 
@@ -70,7 +57,7 @@ QUADS_HOST_DEVICE inline float exact_log(float x) {
     const std::uint32_t from_root = float_bits(normal) - root_half;
     const int exponent = (static_cast<int>(from_root) >> 23) - (subnormal ? 23 : 0);
     const float e = static_cast<float>(exponent);
-    const float f = bits_float((from_root & 0x007FFFFFu) + root_half) - 1.0f;
+    const float f = float_from_bits((from_root & 0x007FFFFFu) + root_half) - 1.0f;
 
     // log(1 + f) = f - (f^2/2 - s * (f^2/2 + tail)),  s = f / (2 + f),  tail = 2/3 s^2 + 2/5 s^4 + ...
     const float s = f / (2.0f + f);
@@ -87,7 +74,7 @@ QUADS_HOST_DEVICE inline float exact_log(float x) {
     float y = fmaf(e, high, f + small);
 
     y = x == 0.0f ? -HUGE_VALF : y;
-    y = x < 0.0f ? bits_float(0x7FC00000u) : y;
+    y = x < 0.0f ? float_from_bits(0x7FC00000u) : y;
     return x < HUGE_VALF ? y : x;  // +inf and NaN are their own logarithm
 }
 

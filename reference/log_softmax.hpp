@@ -20,8 +20,8 @@ void log_softmax_backward(const float* logp,     // (T, V)
                           float* dlogits);       // (T, V) overwritten
 
 // Draws one token per sample by inverse CDF in ascending token id: the first v with u < sum_{i<=v} exact_exp(logp[i]),
-// or the last token with a probability above 0 where rounding leaves u beyond the sum. u in [0, 1) is the first Philox word
-// of counter (step, first_sequence + n, position, 0) and key (seed, 0), times 2^-32 after dropping its 8 lowest bits.
+// or the last token with a probability above 0 where rounding leaves u beyond the sum. u = uniform24(word) in [0, 1) of
+// the first Philox word of counter (step, first_sequence + n, position, 0) and key (seed, 0).
 void sample(const float* logp,       // (T, V)
             const int* row,          // (N) row of logp to draw sample n from
             int N, int V,

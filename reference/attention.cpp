@@ -1,0 +1,217 @@
+#include "reference/attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "reference/check.hpp"
+#include "reference/codec.hpp"
+#include "reference/exact_math.hpp"
+#include "reference/parallel.hpp"
+
+namespace quads::reference {
+namespace {
+
+constexpr int kLanes = 16;  // keys, or columns of a head, that are summed side by side
+constexpr int kRowGrain = 64;
+
+int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
+
+// The rows one query attends to, transposed: value[c * width + i] is column first + c of the query's i-th key, so that
+// the dot products with 16 keys are one loop over c. The next query shares most of its keys; only others are copied.
+struct KeyColumns {
+    KeyColumns(const float* cache, SequenceTree tree, int D, int first, int columns)
+        : cache(cache), tree(tree), D(D), first(first), columns(columns), width(padded(tree.prompt + tree.response)),
+          row(width, -1), value(std::size_t(columns) * width) {}
+
+    void load(int query) {
+        const int keys = tree.keys(query);
+        for (int i = 0; i < keys; ++i) {
+            const int key = tree.key_row(query, i);
+            if (row[i] == key) continue;
+            row[i] = key;
+            const float* from = cache + std::size_t(key) * D + first;
+            for (int c = 0; c < columns; ++c) value[std::size_t(c) * width + i] = from[c];
+        }
+    }
+
+    const float* cache;
+    SequenceTree tree;
+    int D, first, columns, width;
+    std::vector<int> row;      // (width) cache row of each key, -1: none yet
+    std::vector<float> value;  // (columns, width)
+};
+
+// out[i] = sum_c x[c] * value[c * width + i], ascending c, for i < padded(keys).
+void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
+    for (int i = 0; i < keys; i += kLanes) {
+        float sum[kLanes] = {};
+        for (int c = 0; c < C; ++c) {
+            const float* lane = value + std::size_t(c) * width + i;
+            for (int j = 0; j < kLanes; ++j) sum[j] += x[c] * lane[j];
+        }
+        std::copy_n(sum, kLanes, out + i);
+    }
+}
+
+// Turns dot products into probabilities, in place. The lanes beyond the last key get probability 0.
+void softmax(float scale, int keys, float* p) {
+    const int lanes = padded(keys);
+    for (int i = 0; i < lanes; ++i) p[i] *= scale;
+    std::fill(p + keys, p + lanes, -HUGE_VALF);
+
+    float lane_max[kLanes];  // a maximum has no order to keep
+    std::copy_n(p, kLanes, lane_max);
+    for (int i = kLanes; i < lanes; i += kLanes) {
+        for (int j = 0; j < kLanes; ++j) lane_max[j] = p[i + j] > lane_max[j] ? p[i + j] : lane_max[j];
+    }
+    const float largest = *std::max_element(lane_max, lane_max + kLanes);
+
+    for (int i = 0; i < lanes; ++i) p[i] = exact_exp(p[i] - largest);
+    float sum = 0.0f;
+    for (int i = 0; i < keys; ++i) sum += p[i];
+    for (int i = 0; i < lanes; ++i) p[i] /= sum;
+}
+
+void round_lanes(const float* x, int n, float* y) {
+    for (int i = 0; i < n; ++i) y[i] = bf16_round(x[i]);
+}
+
+// out[c] = sum_i weight[i] * x[row[i] * D + c] for kWidth columns, ascending i.
+template <int kWidth>
+void mix_rows(const float* weight, const int* row, int keys, const float* x, int D, float* out) {
+    float sum[kWidth] = {};
+    for (int i = 0; i < keys; ++i) {
+        const float* from = x + std::size_t(row[i]) * D;
+        for (int c = 0; c < kWidth; ++c) sum[c] += weight[i] * from[c];
+    }
+    std::copy_n(sum, kWidth, out);
+}
+
+void mix_head(const float* weight, const int* row, int keys, const float* x, int D, int C, float* out) {
+    int c = 0;
+    for (; c + kLanes <= C; c += kLanes) mix_rows<kLanes>(weight, row, keys, x + c, D, out + c);
+    for (; c < C; ++c) mix_rows<1>(weight, row, keys, x + c, D, out + c);
+}
+
+// y[row[i] * stride + c] += weight[i] * x[c]
+void spread_head(const float* weight, const int* row, int keys, const float* x, int C, int stride, float* y) {
+    for (int i = 0; i < keys; ++i) {
+        float* to = y + std::size_t(row[i]) * stride;
+        int c = 0;
+        for (; c + kLanes <= C; c += kLanes) {
+            for (int j = 0; j < kLanes; ++j) to[c + j] += weight[i] * x[c + j];
+        }
+        for (; c < C; ++c) to[c] += weight[i] * x[c];
+    }
+}
+
+float head_scale(int C) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(C))); }
+
+void check_arguments(SequenceTree tree, int D, int H) {
+    check(H >= 1 && D >= H && D % H == 0, "The width D = ", D, " must be a multiple of the number of heads H = ", H,
+          ".");
+    check(tree.prompts >= 0 && tree.prompt >= 0 && tree.group >= 0 && tree.response >= 0 && tree.rows_per_prompt() >= 1,
+          "A sequence tree needs at least one row per prompt, but prompt = ", tree.prompt, ", group = ", tree.group,
+          " and response = ", tree.response, ".");
+}
+
+// Everything of one query and head that the backward needs, and the gradients it adds.
+struct HeadBackward {
+    HeadBackward(const float* k, const float* v, SequenceTree tree, int D, int C, int first)
+        : keys_of(k, tree, D, first, C), values_of(v, tree, D, first, C), p(keys_of.width), dp(keys_of.width),
+          e(C), D(D), C(C), first(first), scale(head_scale(C)) {}
+
+    void query(int t, const float* d_o, const float* q, const float* k, float* dqkv) {
+        keys_of.load(t);
+        values_of.load(t);
+        const int keys = keys_of.tree.keys(t);
+        const int* row = keys_of.row.data();
+        const float* q_head = q + std::size_t(t) * D + first;
+        dot_keys(q_head, keys_of.value.data(), keys_of.width, C, keys, p.data());
+        softmax(scale, keys, p.data());
+        round_lanes(d_o + std::size_t(t) * D + first, C, e.data());
+        dot_keys(e.data(), values_of.value.data(), values_of.width, C, keys, dp.data());
+
+        float mean = 0.0f;
+        for (int i = 0; i < keys; ++i) mean = fmaf(p[i], dp[i], mean);
+        std::vector<float>& ds = dp;
+        for (int i = 0; i < keys; ++i) ds[i] = bf16_round((p[i] * (dp[i] - mean)) * scale);
+        round_lanes(p.data(), keys, p.data());
+
+        float* out = dqkv + first;
+        mix_head(ds.data(), row, keys, k + first, D, C, out + std::size_t(t) * 3 * D);
+        spread_head(ds.data(), row, keys, q_head, C, 3 * D, out + D);
+        spread_head(p.data(), row, keys, e.data(), C, 3 * D, out + 2 * D);
+    }
+
+    KeyColumns keys_of, values_of;
+    std::vector<float> p, dp, e;
+    int D, C, first;
+    float scale;
+};
+
+}  // namespace
+
+void split_qkv(const float* qkv, const int* rows, int T, int D, KvFormat format, float* q, float* k_cache,
+               float* v_cache) {
+    parallel_for(T, kRowGrain, [=](int t) {
+        check(rows[t] >= 0, "Row ", t, " is to be cached at row ", rows[t], ", but rows count from 0.");
+        const float* in = qkv + std::size_t(t) * 3 * D;
+        float* k = k_cache + std::size_t(rows[t]) * D;
+        float* v = v_cache + std::size_t(rows[t]) * D;
+        round_lanes(in, D, q + std::size_t(t) * D);
+        round_lanes(in + D, D, k);
+        round_lanes(in + 2 * D, D, v);
+        if (format == KvFormat::fp8) {
+            for (int d = 0; d < D; ++d) k[d] = e4m3_decode(e4m3_encode(k[d]));
+            for (int d = 0; d < D; ++d) v[d] = e4m3_decode(e4m3_encode(v[d]));
+        }
+    });
+}
+
+void attention(const float* q, const float* k_cache, const float* v_cache, const int* rows, SequenceTree tree, int T,
+               int D, int H, float* o) {
+    check_arguments(tree, D, H);
+    const int C = D / H;
+    const float scale = head_scale(C);
+    parallel_ranges(T, kRowGrain, [=](int begin, int end) {
+        KeyColumns keys_of(k_cache, tree, D, 0, D);
+        std::vector<float> p(keys_of.width);
+        for (int t = begin; t < end; ++t) {
+            check(rows[t] >= 0 && rows[t] < tree.rows(), "The sequence tree has rows 0 .. ", tree.rows() - 1,
+                  ", but query ", t, " is row ", rows[t], ".");
+            keys_of.load(rows[t]);
+            const int keys = tree.keys(rows[t]);
+            for (int first = 0; first < D; first += C) {
+                const float* columns = keys_of.value.data() + std::size_t(first) * keys_of.width;
+                float* out = o + std::size_t(t) * D + first;
+                dot_keys(q + std::size_t(t) * D + first, columns, keys_of.width, C, keys, p.data());
+                softmax(scale, keys, p.data());
+                round_lanes(p.data(), keys, p.data());
+                mix_head(p.data(), keys_of.row.data(), keys, v_cache + first, D, C, out);
+                round_lanes(out, C, out);
+            }
+        }
+    });
+}
+
+void attention_backward(const float* d_o, const float* q, const float* k, const float* v, SequenceTree tree, int D,
+                        int H, float* dqkv) {
+    check_arguments(tree, D, H);
+    const int C = D / H;
+    const int rows = tree.rows_per_prompt();
+    // A key meets queries of its own prompt only, so a prompt and head is one thread's: the sums over t stay ascending.
+    parallel_for(tree.prompts * H, 1, [=](int task) {
+        const int first_row = task / H * rows;
+        const int first = task % H * C;
+        for (int t = first_row; t < first_row + rows; ++t) {
+            for (int part = 1; part < 3; ++part) std::fill_n(dqkv + (std::size_t(t) * 3 + part) * D + first, C, 0.0f);
+        }
+        HeadBackward head(k, v, tree, D, C, first);
+        for (int t = first_row; t < first_row + rows; ++t) head.query(t, d_o, q, k, dqkv);
+    });
+}
+
+}  // namespace quads::reference

@@ -5,7 +5,7 @@
 //   E4M3     1      4        3        7   448      2^-9      NaN 0x7F and 0xFF, no infinity
 //   E2M1     1      2        1        1   6        0.5       none
 //
-// Every encoder rounds to nearest, ties to even. All of them are integer work on bit patterns without branches or tables,
+// Every encoder rounds to nearest, ties to even. All are integer work on bit patterns without branches or tables,
 // so that a compiler vectorises loops over them and a GPU runs the same text. Formats: OCP Microscaling Formats v1.0.
 #pragma once
 

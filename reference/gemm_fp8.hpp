@@ -1,5 +1,5 @@
 // FP8 (E4M3): quantise with one outer scale per row or group, and a grouped GEMM.
-//   g = amax / 448, or 1 if amax = 0;  code = E4M3(x / g), RNE, saturating;  value = code * g
+//   g = amax / 448, or 1 if that is 0;  code = E4M3(x / g), RNE, saturating;  value = code * g
 //   y[m,n] = RN(acc * RN(gx * gw)),  acc = sum_k x[m,k] w[e,n,k] over decoded codes, ascending k from 0
 // A product of two E4M3 values is exact in FP32.
 #pragma once

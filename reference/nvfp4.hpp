@@ -34,6 +34,13 @@ enum class ResidualSelection {
     random, // each row channels chosen by Philox, independent of the data: the control experiment
 };
 
+// Channels that RAC keeps: ratio * K rounded up, the product rounded to FP32 first (so that 0.1 * 10 is 1, not 2).
+QUADS_HOST_DEVICE inline int residual_channels(float ratio, int K) {
+    const float product = ratio * static_cast<float>(K);
+    const int floor = static_cast<int>(product);
+    return floor + (static_cast<float>(floor) < product ? 1 : 0);
+}
+
 // View of a packed tensor, layout as above.
 struct Nvfp4 {
     std::uint8_t* codes;
@@ -59,12 +66,12 @@ void dequantize_nvfp4(Nvfp4 q,       // (M, K) packed
                       float* x);     // (M, K)
 
 // The second pass of RAC. With t = (q * s) * g of the main pass and r = RN(x - t):
-//   M channels = ceil(ratio * K) of every row are kept, the others set to 0:
+//   residual_channels(ratio, K) channels of every row are kept, the others set to +0:
 //     batch   the largest sums over the group's rows of r * r (ascending rows, FP32 fma); equal sums: lower channel
 //     token   the largest |r| of the row; equal: lower channel
 //     random  the largest first Philox word of counter (row, channel, 0, 0), key (0x52414344, 0); equal: lower channel
-//   r is then quantised as above with the row's SAME outer scale (Se is recomputed as 1 / g is not exact: the amax of the
-//   main pass decides Se and g) and its own block scales.
+//   r is then quantised as above with the row's SAME outer scale (Se is recomputed, as 1 / g is not exact: the amax of
+//   the main pass decides Se and g) and its own block scales.
 // A channel norm that overflows to Inf compares as any other number. Throws Error unless 0 <= ratio <= 1.
 void quantize_nvfp4_residual(const float* x,      // (M, K), the array that `main` was made from
                              Nvfp4 main,          // (M, K) packed

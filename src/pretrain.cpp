@@ -1,0 +1,48 @@
+#include "src/pretrain.hpp"
+
+#include "reference/exact_math.hpp"
+
+namespace quads {
+
+TrainingState pretrain(const Operations& operations, const RunConfig& config,
+                       const std::function<void(const PretrainRecord&)>& progress) {
+    const PretrainConfig& pre = config.pretrain;
+    const SequenceTree tree = task_tree(config.task, pre.sequences, 1);
+    const int n = tree.response + 1;
+    OptimizerConfig optimizer = config.optimizer;
+    optimizer.learning_rate = pre.learning_rate;
+    optimizer.warmup_steps = pre.warmup_steps;
+    optimizer.decay = false;
+    const ChainTask task(config.task, config.heldout);
+    Learner learner(operations, config.model, Numerics{}, tree, optimizer);
+    learner.load({initial_parameters(config.model, config.seed), {}, {}, 0});
+
+    const std::vector<float> gradient(static_cast<std::size_t>(pre.sequences) * n, -1.0f / static_cast<float>(pre.sequences * n));
+    for (int step = 0; step < pre.max_steps; ++step) {
+        std::vector<Chain> chains;
+        std::vector<int> responses;
+        for (int i = 0; i < pre.sequences; ++i) {
+            // Steps of pretraining are told from those of GRPO by their high bit.
+            chains.push_back(task.training_chain(config.seed, 0x40000000u + step, i));
+            responses.insert(responses.end(), chains.back().response.begin(), chains.back().response.end());
+        }
+        const TrainerScores scores = learner.score(chains, responses, 1.0f, nullptr);
+        PretrainRecord record{step, 0, 0, 0};
+        for (int i = 0; i < pre.sequences; ++i) {
+            float chain_logp = 0;
+            for (int j = 0; j < n; ++j) chain_logp += scores.logp[static_cast<std::size_t>(i) * n + j];
+            record.loss -= chain_logp / n / pre.sequences;
+            record.chain_probability += exact_exp(chain_logp) / static_cast<double>(pre.sequences);
+        }
+        if (record.chain_probability >= pre.target) {
+            progress(record);
+            return {learner.state().parameters, {}, {}, 0};
+        }
+        record.grad_norm = learner.update(gradient, pre.balance, learning_rate_at(optimizer, step, pre.max_steps));
+        progress(record);
+    }
+    fail("Pretraining did not reach a chain probability of ", pre.target, " within ", pre.max_steps,
+         " steps. Raise pretrain.max_steps or lower pretrain.target.");
+}
+
+}  // namespace quads

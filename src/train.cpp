@@ -1,0 +1,163 @@
+#include "src/train.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "src/run_log.hpp"
+
+namespace quads {
+namespace {
+
+// Evaluations draw from steps that training never reaches.
+constexpr std::uint32_t kEvaluationStream = 0x80000000u;
+
+std::vector<Chain> training_chains(const ChainTask& task, const RunConfig& config, int step) {
+    std::vector<Chain> chains;
+    for (int p = 0; p < config.grpo.prompts; ++p) {
+        chains.push_back(task.training_chain(config.seed, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(p)));
+    }
+    return chains;
+}
+
+std::vector<float> rewards_of(const std::vector<Chain>& chains, const Responses& responses, int group) {
+    std::vector<float> rewards;
+    for (std::size_t i = 0; i < chains.size() * group; ++i) {
+        rewards.push_back(reward(chains[i / group], &responses.tokens[i * responses.n], responses.n));
+    }
+    return rewards;
+}
+
+double mean(const std::vector<float>& values) {
+    double sum = 0;
+    for (float value : values) sum += value;
+    return sum / static_cast<double>(values.size());
+}
+
+// The engines of one run and the one step that GRPO is.
+class GrpoRun {
+public:
+    GrpoRun(const Operations& operations, const RunConfig& config)
+        : config_(config), task_(config.task, config.heldout),
+          tree_(task_tree(config.task, config.grpo.prompts, config.grpo.group)),
+          learner_(operations, config.model, trainer_numerics(config.mode, config.quantization), tree_, config.optimizer),
+          rollout_(operations, config.model, rollout_numerics(config.mode, config.quantization), tree_),
+          evaluation_(operations, config, rollout_numerics(config.mode, config.quantization), task_) {}
+
+    Learner& learner() { return learner_; }
+
+    StepRecord step(int step) {
+        const auto start = std::chrono::steady_clock::now();
+        const GrpoConfig& grpo = config_.grpo;
+        StepRecord record;
+        record.step = step;
+
+        // 1. Weight sync, then the rollout engine answers each prompt `group` times.
+        const std::vector<Chain> chains = training_chains(task_, config_, step);
+        rollout_.synchronize(learner_.master());
+        const Responses responses = rollout_.generate(chains, grpo.temperature, config_.seed, step);
+
+        // 2. Rewards become advantages within each group.
+        const std::vector<float> rewards = rewards_of(chains, responses, grpo.group);
+        TokenBatch batch;
+        batch.sequences = grpo.prompts * grpo.group;
+        batch.n = responses.n;
+        batch.advantages = group_advantages(rewards, grpo.group, grpo.advantage_epsilon);
+        for (int i = 0; i < batch.sequences; ++i) {
+            batch.lengths.push_back(response_length(&responses.tokens[static_cast<std::size_t>(i) * batch.n], batch.n));
+        }
+
+        // 3. The trainer scores the same tokens; what differs is the mismatch.
+        const int* replay = grpo.routing_replay ? rollout_.trace().experts.data() : nullptr;
+        TrainerScores scores = learner_.score(chains, responses.tokens, grpo.temperature, replay);
+        batch.logp_rollout = responses.logp;
+        batch.logp_trainer = std::move(scores.logp);
+        batch.entropy = std::move(scores.entropy);
+        record.reward = mean(rewards);
+        record.zero_spread_groups = zero_spread_fraction(rewards, grpo.group);
+        record.tokens = counted_tokens(batch);
+        record.mismatch = mismatch_statistics(batch, grpo);
+        record.router_flip_fraction = learner_.router_flip_fraction(rollout_.trace());
+        record.code_flip_fraction = learner_.code_flip_fraction(rollout_.trace());
+
+        // 4. One optimiser step on the clipped objective.
+        record.grad_norm = learner_.update(policy_gradient(batch, grpo, record.tokens), grpo.balance,
+                                           learning_rate_at(config_.optimizer, step, config_.steps));
+
+        if ((step + 1) % config_.evaluation.every == 0 || step + 1 == config_.steps) {
+            record.heldout_pass1 = evaluation_.pass1(learner_.master(), static_cast<std::uint32_t>(step));
+        }
+        record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return record;
+    }
+
+private:
+    const RunConfig& config_;
+    ChainTask task_;
+    SequenceTree tree_;
+    Learner learner_;
+    RolloutEngine rollout_;
+    HeldoutEvaluation evaluation_;
+};
+
+// The checkpoint to continue from, with the log cut to its step; Error where the files do not fit this run.
+Checkpoint resumed(const RunConfig& config, const RunFiles& files, std::vector<StepRecord>& records) {
+    Checkpoint checkpoint = load_checkpoint(files.checkpoint, config.model);
+    check(checkpoint.state.step <= config.steps, "The run in '", files.checkpoint, "' has done ", checkpoint.state.step,
+          " steps, but only ", config.steps, " are asked for. Ask for as many as it was started with, or start a new run.");
+    const RunLog log = RunLog::read(files.log);
+    const std::string wanted = to_json(config);
+    check(log.header == wanted, "The log '", files.log, "' belongs to another configuration. Resume with the options the run ",
+          "was started with.\n  log:    ", log.header, "\n  wanted: ", wanted);
+    check(static_cast<int>(log.lines.size()) >= checkpoint.state.step, "The log '", files.log, "' ends at step ",
+          log.lines.size(), ", before the checkpoint's step ", checkpoint.state.step, ". Restore the log or start a new run.");
+    for (int i = 0; i < checkpoint.state.step; ++i) records.push_back(step_from_json(log.lines[i]));
+    RunLog::truncate(files.log, checkpoint.state.step);
+    return checkpoint;
+}
+
+}  // namespace
+
+HeldoutEvaluation::HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics,
+                                     const ChainTask& task)
+    : config_(config), task_(task), prompts_(std::min<int>(config.grpo.prompts, static_cast<int>(task.heldout().size()))),
+      engine_(operations, config.model, numerics, task_tree(config.task, prompts_, config.evaluation.responses)) {}
+
+double HeldoutEvaluation::pass1(const float* master, std::uint32_t stream) {
+    engine_.synchronize(master);
+    const std::vector<Chain>& heldout = task_.heldout();
+    double sum = 0;
+    int parts = 0;
+    // Whole parts of the engine's size; a remainder is left out, so that every part has the same shape.
+    for (std::size_t first = 0; first + prompts_ <= heldout.size(); first += prompts_, ++parts) {
+        const std::vector<Chain> chains(heldout.begin() + first, heldout.begin() + first + prompts_);
+        const std::uint32_t step = kEvaluationStream + stream * 4096u + static_cast<std::uint32_t>(parts);
+        const Responses responses = engine_.generate(chains, 1.0f, config_.seed, step);
+        sum += mean(rewards_of(chains, responses, config_.evaluation.responses));
+    }
+    return sum / parts;
+}
+
+std::vector<StepRecord> train(const Operations& operations, const RunConfig& config, const RunFiles& files,
+                              const std::function<void(const StepRecord&)>& progress) {
+    std::vector<StepRecord> records;
+    GrpoRun run(operations, config);
+    if (files.resume) {
+        run.learner().load(resumed(config, files, records).state);
+    } else {
+        // Only the weights: a run begins with fresh optimiser state.
+        run.learner().load({load_checkpoint(config.base, config.model).state.parameters, {}, {}, 0});
+        RunLog::create(files.log, to_json(config));
+    }
+    for (int step = static_cast<int>(records.size()); step < config.steps; ++step) {
+        records.push_back(run.step(step));
+        RunLog::append(files.log, to_json(records.back()));
+        // After the log: a checkpoint never knows more steps than the log does.
+        if ((step + 1) % config.checkpoint_every == 0 || step + 1 == config.steps) {
+            save_checkpoint(files.checkpoint, {config, run.learner().state()});
+        }
+        progress(records.back());
+    }
+    return records;
+}
+
+}  // namespace quads

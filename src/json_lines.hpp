@@ -1,5 +1,6 @@
-// The log of a run, one JSON object a line: first the resolved configuration, then a line per step. Each line is written
-// whole by one write(), so a run killed at any moment leaves at most one torn line at the end, which reading ignores.
+// The log of a run, one JSON object a line: first the resolved configuration, then a line per step. Each line is
+// written whole by one write(): a run killed at any moment leaves at most one torn line at the end, which reading
+// ignores.
 #pragma once
 
 #include <string>
@@ -22,8 +23,8 @@ struct RunLog {
     std::vector<double> column(const std::string& name) const;
 };
 
-// Error where the file is missing, its first line is not a configuration, or a line other than the last is damaged; a last
-// line that is damaged or lacks its line end is left out.
+// Error where the file is missing, its first line is not a configuration, or a line other than the last is damaged; a
+// last line that is damaged or lacks its line end is left out.
 RunLog read_run_log(const std::string& path);
 
 class RunLogWriter {

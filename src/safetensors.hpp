@@ -28,8 +28,8 @@ struct Safetensors {
     std::string path;  // where it was read from, for messages
 };
 
-// Error, one sentence, for a missing, truncated, malformed or foreign file, for types other than F32, U8, I32, I64, and for
-// tensors that overlap, leave holes or do not fill the file.
+// Error, one sentence, for a missing, truncated, malformed or foreign file, for types other than F32, U8, I32, I64, and
+// for tensors that overlap, leave holes or do not fill the file.
 Safetensors read_safetensors(const std::string& path);
 
 // Atomic: see write_file_atomically.

@@ -33,6 +33,7 @@ Operations plain_loops() {
     table.gemm_bf16_backward_input = reference::gemm_bf16_backward_input;
     table.gemm_bf16_backward_weight = reference::gemm_bf16_backward_weight;
     table.quantize_fp8 = reference::quantize_fp8;
+    table.dequantize_fp8 = reference::dequantize_fp8;
     table.gemm_fp8 = reference::gemm_fp8;
     table.rmsnorm = reference::rmsnorm;
     table.rmsnorm_backward = reference::rmsnorm_backward;

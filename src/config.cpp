@@ -208,7 +208,8 @@ struct Read {
             expect(entry->is_number_integer(), "a whole number");
             const double value = entry->template get<double>();
             expect(value >= static_cast<double>(std::numeric_limits<T>::min()) &&
-                       value <= static_cast<double>(std::numeric_limits<T>::max()), "a smaller whole number");
+                       value <= static_cast<double>(std::numeric_limits<T>::max()),
+                   "a smaller whole number");
             member = entry->template get<T>();
         } else {
             expect(entry->is_number(), "a number");
@@ -331,8 +332,8 @@ void validate(const RunConfig& config) {
     fields(copy, ranges);
 
     const ModelConfig& model = config.model;
-    check(model.width % model.heads == 0, "'model.width' is ", model.width, ", expected a multiple of 'model.heads' = ",
-          model.heads, ".");
+    check(model.width % model.heads == 0, "'model.width' is ", model.width,
+          ", expected a multiple of 'model.heads' = ", model.heads, ".");
     check(model.active_experts <= model.experts, "'model.active_experts' is ", model.active_experts,
           ", expected at most 'model.experts' = ", model.experts, ".");
     const int length = 3 * config.task.digits - 1;

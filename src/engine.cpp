@@ -108,6 +108,7 @@ void EngineWeights::synchronize(Linear& linear, const float* master) const {
         op_->dequantize_nvfp4(linear.nvfp4(), matrices, rows, linear.K, false, linear.values.data());
     } else {
         op_->quantize_fp8(master, matrices, rows, linear.K, linear.fp8());
+        op_->dequantize_fp8(linear.fp8(), matrices, rows, linear.K, false, linear.values.data());
     }
 }
 

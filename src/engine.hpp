@@ -31,7 +31,7 @@ Numerics rollout_numerics(Mode mode, const QuantizationConfig& config);
 struct Linear {
     int E, N, K;
     bool quantized;              // in scope of a quantised weight format
-    Buffer<float> values;        // (E, N, K) BF16-valued: bf16(w), or q * s of the quantised weight
+    Buffer<float> values;        // (E, N, K) BF16-valued: bf16(w), or the quantised weight without its outer scale
     Buffer<float> outer;         // (E) outer scales; used where quantized
     Buffer<std::uint8_t> codes;  // NVFP4 or FP8 codes
     Buffer<std::uint8_t> scales; // NVFP4 block scales

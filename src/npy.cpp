@@ -89,8 +89,8 @@ Tensor read_npy(const std::string& path) {
 void write_npy(const std::string& path, const Tensor& tensor) {
     std::string shape = shape_text(tensor.shape);
     if (tensor.shape.size() == 1) shape.insert(shape.size() - 1, ",");
-    std::string header = "{'descr': '" + std::string(descr_of(tensor.type)) +
-                         "', 'fortran_order': False, 'shape': " + shape + ", }";
+    std::string header =
+        "{'descr': '" + std::string(descr_of(tensor.type)) + "', 'fortran_order': False, 'shape': " + shape + ", }";
     const std::size_t before = kMagic.size() + 4;
     header.resize((before + header.size() + 1 + kAlign - 1) / kAlign * kAlign - before - 1, ' ');
     header += '\n';

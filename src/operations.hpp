@@ -42,6 +42,7 @@ struct Operations {
     decltype(&reference::gemm_bf16_backward_input) gemm_bf16_backward_input;
     decltype(&reference::gemm_bf16_backward_weight) gemm_bf16_backward_weight;
     decltype(&reference::quantize_fp8) quantize_fp8;
+    decltype(&reference::dequantize_fp8) dequantize_fp8;
     decltype(&reference::gemm_fp8) gemm_fp8;
     decltype(&reference::rmsnorm) rmsnorm;
     decltype(&reference::rmsnorm_backward) rmsnorm_backward;

@@ -71,6 +71,8 @@ Chain random_chain(int digits, std::uint32_t key0, std::uint32_t key1, std::uint
     return chain;
 }
 
+Chain heldout_chain(int digits, std::uint32_t i) { return random_chain(digits, 0x68656c64u, 0x006f7574u, 0, i, 0); }
+
 ChainTask::ChainTask(const TaskConfig& config, const std::string& heldout_path) : digits_(config.digits) {
     std::ifstream file(heldout_path);
     check(file.good(), "The held-out file '", heldout_path, "' cannot be read. Run from the repository's root, or set heldout.");

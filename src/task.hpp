@@ -45,6 +45,9 @@ private:
 Chain random_chain(int digits, std::uint32_t key0, std::uint32_t key1, std::uint32_t step, std::uint32_t index,
                    std::uint32_t attempt);
 
+// The i-th chain of data/heldout.txt: key "held", "out".
+Chain heldout_chain(int digits, std::uint32_t i);
+
 // Number of response tokens that count: up to and including the first end token, or all n. By position, so that anything
 // after the first end token is left out whatever it is.
 int response_length(const int* response, int n);

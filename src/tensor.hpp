@@ -22,9 +22,7 @@ constexpr DataType data_type_of() {
     return std::is_same_v<T, std::int32_t> ? DataType::i32 : DataType::i64;
 }
 
-inline std::size_t bytes_of(DataType type) {
-    return type == DataType::u8 ? 1 : type == DataType::i64 ? 8 : 4;
-}
+inline std::size_t bytes_of(DataType type) { return type == DataType::u8 ? 1 : type == DataType::i64 ? 8 : 4; }
 
 inline const char* name_of(DataType type) {
     constexpr const char* kNames[] = {"float32", "uint8", "int32", "int64"};

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 
-#include "src/run_log.hpp"
-
+#include "src/files.hpp"
 namespace quads {
 namespace {
 
@@ -104,15 +104,21 @@ Checkpoint resumed(const RunConfig& config, const RunFiles& files, std::vector<S
     Checkpoint checkpoint = load_checkpoint(files.checkpoint, config.model);
     check(checkpoint.state.step <= config.steps, "The run in '", files.checkpoint, "' has done ", checkpoint.state.step,
           " steps, but only ", config.steps, " are asked for. Ask for as many as it was started with, or start a new run.");
-    const RunLog log = RunLog::read(files.log);
+    // A run killed before its first line has a checkpoint of step 0 and no log.
+    if (checkpoint.state.step == 0 && !std::ifstream(files.log).good()) RunLogWriter::create(files.log, to_json(config));
+    const RunLog log = read_run_log(files.log);
     const std::string wanted = to_json(config);
-    check(log.header == wanted, "The log '", files.log, "' belongs to another configuration. Resume with the options the run ",
-          "was started with.\n  log:    ", log.header, "\n  wanted: ", wanted);
-    check(static_cast<int>(log.lines.size()) >= checkpoint.state.step, "The log '", files.log, "' ends at step ",
-          log.lines.size(), ", before the checkpoint's step ", checkpoint.state.step, ". Restore the log or start a new run.");
-    for (int i = 0; i < checkpoint.state.step; ++i) records.push_back(step_from_json(log.lines[i]));
-    RunLog::truncate(files.log, checkpoint.state.step);
+    check(log.config == wanted, "The log '", files.log, "' belongs to another configuration. Resume with the options the run ",
+          "was started with.\n  log:    ", log.config, "\n  wanted: ", wanted);
+    check(static_cast<int>(log.steps.size()) >= checkpoint.state.step, "The log '", files.log, "' ends after ",
+          log.steps.size(), " steps, before the checkpoint's ", checkpoint.state.step, ". Restore the log or start a new run.");
+    for (int i = 0; i < checkpoint.state.step; ++i) records.push_back(step_of(log.steps[i]));
     return checkpoint;
+}
+
+void refuse_existing(const std::string& path) {
+    check(!std::ifstream(path).good(), "'", path, "' exists already and would be overwritten. Continue that run with ",
+          "--resume, or choose another path.");
 }
 
 }  // namespace
@@ -139,18 +145,25 @@ double HeldoutEvaluation::pass1(const float* master, std::uint32_t stream) {
 
 std::vector<StepRecord> train(const Operations& operations, const RunConfig& config, const RunFiles& files,
                               const std::function<void(const StepRecord&)>& progress) {
-    std::vector<StepRecord> records;
     GrpoRun run(operations, config);
+    std::vector<StepRecord> records;
     if (files.resume) {
         run.learner().load(resumed(config, files, records).state);
     } else {
+        refuse_existing(files.log);
+        refuse_existing(files.checkpoint);
         // Only the weights: a run begins with fresh optimiser state.
         run.learner().load({load_checkpoint(config.base, config.model).state.parameters, {}, {}, 0});
-        RunLog::create(files.log, to_json(config));
+        // The log's folder is tried first: an unwritable one is found before anything is computed.
+        create_parent_folder(files.log);
+        create_parent_folder(files.checkpoint);
+        save_checkpoint(files.checkpoint, {config, run.learner().state()});
     }
+    RunLogWriter log = files.resume ? RunLogWriter::resume(files.log, records.size())
+                                    : RunLogWriter::create(files.log, to_json(config));
     for (int step = static_cast<int>(records.size()); step < config.steps; ++step) {
         records.push_back(run.step(step));
-        RunLog::append(files.log, to_json(records.back()));
+        log.append(record_of(records.back()));
         // After the log: a checkpoint never knows more steps than the log does.
         if ((step + 1) % config.checkpoint_every == 0 || step + 1 == config.steps) {
             save_checkpoint(files.checkpoint, {config, run.learner().state()});

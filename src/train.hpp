@@ -8,6 +8,7 @@
 
 #include "src/checkpoint.hpp"
 #include "src/grpo.hpp"
+#include "src/json_lines.hpp"
 #include "src/learner.hpp"
 
 namespace quads {
@@ -26,9 +27,9 @@ struct StepRecord {
     double seconds = 0;
 };
 
-// One line of JSON, numbers to 7 significant digits; and back. Error for a line that is not a step.
-std::string to_json(const StepRecord& record);
-StepRecord step_from_json(const std::string& line);
+// The line of a log, numbers to 7 significant digits; and back. Error for a line that lacks a column.
+Record record_of(const StepRecord& step);
+StepRecord step_of(const Record& record);
 
 // Mean reward of held-out chains, each answered config.evaluation.responses times by the given engine at temperature 1.
 // `stream` tells evaluations of one run apart.

@@ -18,7 +18,8 @@ constexpr std::size_t kHelpColumn = 28;
 std::string help_text(const Command& command) {
     std::ostringstream text;
     text << "usage: quads " << command.name << (command.positionals.empty() ? "" : " ") << command.positionals
-         << (command.options.empty() ? "" : " [options]") << "\n\n" << command.summary << "\n\noptions:\n";
+         << (command.options.empty() ? "" : " [options]") << "\n\n"
+         << command.summary << "\n\noptions:\n";
     std::vector<Option> options = command.options;
     options.push_back({"--help", "", "this text"});
     for (const Option& option : options) {
@@ -74,6 +75,13 @@ const Option& Arguments::declared(const std::string& name) const {
         if (option.name == name) return option;
     }
     throw std::logic_error("option " + name + " is read but not declared by quads " + command_.name);
+}
+
+bool Arguments::declares(const std::string& name) const {
+    for (const Option& option : command_.options) {
+        if (option.name == name) return true;
+    }
+    return false;
 }
 
 bool Arguments::flag(const std::string& name) const {

@@ -21,10 +21,10 @@ namespace quads {
 constexpr bool kRepeated = true;
 
 struct Option {
-    std::string name;        // "--seed"
-    std::string value;       // placeholder of its value, "" for a flag
-    std::string help;        // may hold line breaks
-    bool repeated = false;   // may be given several times
+    std::string name;       // "--seed"
+    std::string value;      // placeholder of its value, "" for a flag
+    std::string help;       // may hold line breaks
+    bool repeated = false;  // may be given several times
 };
 
 struct Command {
@@ -45,6 +45,7 @@ public:
     // unexpected value, an option given twice that is not `repeated`, and positionals where there are none to give.
     Arguments(const std::vector<std::string>& raw, Command command);
 
+    bool declares(const std::string& name) const;  // whether the command has this option
     bool flag(const std::string& name) const;
     std::optional<std::string> value(const std::string& name) const;
     std::vector<std::string> values(const std::string& name) const;  // in the order given

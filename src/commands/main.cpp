@@ -28,8 +28,9 @@ constexpr Entry kEntries[] = {
 };
 
 std::string help_text() {
-    std::string text = "usage: quads COMMAND [options]\n\nReinforcement learning of a mixture-of-experts language model "
-                       "with NVFP4 rollouts,\non the CPU, to the bit.\n\ncommands:\n";
+    std::string text =
+        "usage: quads COMMAND [options]\n\nReinforcement learning of a mixture-of-experts language model "
+        "with NVFP4 rollouts,\non the CPU, to the bit.\n\ncommands:\n";
     for (const Entry& entry : kEntries) {
         std::string name = entry.name;
         name.resize(12, ' ');
@@ -46,8 +47,8 @@ int run(const std::vector<std::string>& arguments) {
         if (arguments[0] == entry.name) return entry.run({arguments.begin() + 1, arguments.end()});
         names.push_back(entry.name);
     }
-    quads::fail("there is no command '", arguments[0], "'; the nearest is ",
-                quads::nearest_name(arguments[0], names), ".");
+    quads::fail("there is no command '", arguments[0], "'; the nearest is ", quads::nearest_name(arguments[0], names),
+                ".");
 }
 
 }  // namespace

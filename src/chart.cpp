@@ -1,0 +1,203 @@
+#include "src/chart.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+namespace quads {
+namespace {
+
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+constexpr double kWidth = 920, kHeight = 380;
+constexpr double kLeft = 74, kRight = 790, kTop = 46, kBottom = 330;  // of the plot, in pixels
+
+// Okabe and Ito's palette; dashes tell modes apart where colour does not.
+struct Look {
+    const char *mode, *color, *dash;
+};
+constexpr Look kLooks[] = {
+    {"bf16", "#444444", ""},           {"fp8", "#8a8a8a", "7 3"},       {"naive", "#d55e00", ""},
+    {"weight_only", "#e69f00", "7 3"}, {"symmetric", "#cc79a7", "7 3"}, {"asymmetric", "#009e73", "2 3"},
+    {"residual", "#8c6d1f", "2 3"},    {"quads", "#0072b2", ""},        {"quads_token", "#56b4e9", ""},
+};
+
+const Look& look_of(const std::string& mode) {
+    for (const Look& look : kLooks) {
+        if (mode == look.mode) return look;
+    }
+    return kLooks[0];
+}
+
+std::string text(const char* format, double value) {
+    char buffer[64];
+    std::snprintf(buffer, sizeof(buffer), format, value);
+    return buffer;
+}
+
+std::vector<double> smooth(const std::vector<double>& values, int window) {
+    std::vector<double> out(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        double sum = 0;
+        int count = 0;
+        for (std::size_t j = i + 1 >= std::size_t(window) ? i + 1 - window : 0; j <= i; ++j) {
+            if (std::isnan(values[j])) continue;
+            sum += values[j];
+            ++count;
+        }
+        out[i] = count > 0 ? sum / count : kMissing;
+    }
+    return out;
+}
+
+// Mean over the seeds, as far as all of them have come.
+std::vector<double> mean_curve(const std::vector<std::vector<double>>& curves) {
+    std::size_t steps = curves.empty() ? 0 : curves[0].size();
+    for (const auto& curve : curves) steps = std::min(steps, curve.size());
+    std::vector<double> mean(steps, 0.0);
+    for (const auto& curve : curves) {
+        for (std::size_t i = 0; i < steps; ++i) mean[i] += curve[i] / double(curves.size());
+    }
+    return mean;
+}
+
+// Maps values to pixels; chooses the ticks.
+class Axes {
+public:
+    Axes(const Chart& chart, const std::vector<Series>& smoothed) : logarithmic_(chart.logarithmic) {
+        double lowest = std::numeric_limits<double>::infinity(), highest = 0;
+        for (const Series& series : smoothed) {
+            for (const auto& curve : series.curves) {
+                steps_ = std::max(steps_, double(curve.size()));
+                for (const double y : curve) {
+                    if (!(y > 0) || std::isinf(y)) continue;
+                    lowest = std::min(lowest, y);
+                    highest = std::max(highest, y);
+                }
+            }
+        }
+        if (logarithmic_ && highest > 0) {
+            low_ = std::floor(std::log10(lowest) * 2) / 2;
+            high_ = std::max(std::ceil(std::log10(highest) * 2) / 2, low_ + 0.5);
+        }
+    }
+
+    double x(double step) const { return kLeft + (kRight - kLeft) * step / std::max(1.0, steps_ - 1); }
+    double y(double value) const {
+        const double place = logarithmic_ ? (std::log10(value) - low_) / (high_ - low_) : value;
+        return kBottom - (kBottom - kTop) * std::clamp(place, 0.0, 1.0);
+    }
+    bool shows(double value) const { return std::isfinite(value) && (!logarithmic_ || value > 0); }
+
+    std::vector<double> x_ticks() const {
+        double step = 1;
+        for (const double factor : {2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0}) {
+            if (steps_ / step > 9) step = factor;
+        }
+        std::vector<double> ticks;
+        for (double tick = 0; tick <= steps_ - 1; tick += step) ticks.push_back(tick);
+        return ticks;
+    }
+    std::vector<double> y_ticks() const {
+        if (!logarithmic_) return {0, 0.2, 0.4, 0.6, 0.8, 1};
+        std::vector<double> ticks;
+        for (double decade = std::floor(low_); decade <= high_; ++decade) {
+            for (const double digit : {1.0, 2.0, 5.0}) {
+                const double tick = digit * std::pow(10.0, decade), place = std::log10(tick);
+                if (place >= low_ - 1e-9 && place <= high_ + 1e-9) ticks.push_back(tick);
+            }
+        }
+        return ticks;
+    }
+
+private:
+    bool logarithmic_;
+    double steps_ = 1, low_ = -1, high_ = 0;  // low, high: log10 of the axis' ends
+};
+
+std::string grid(const Chart& chart, const Axes& axes) {
+    std::string svg;
+    for (const double tick : axes.y_ticks()) {
+        const std::string y = text("%.1f", axes.y(tick));
+        svg += "<line class=\"grid\" x1=\"" + text("%g", kLeft) + "\" x2=\"" + text("%g", kRight) + "\" y1=\"" + y +
+               "\" y2=\"" + y + "\"/><text x=\"" + text("%g", kLeft - 9) + "\" y=\"" + text("%.1f", axes.y(tick) + 4) +
+               "\" text-anchor=\"end\">" + text("%g", tick) + "</text>\n";
+    }
+    for (const double tick : axes.x_ticks()) {
+        svg += "<text x=\"" + text("%.1f", axes.x(tick)) + "\" y=\"" + text("%g", kBottom + 19) +
+               "\" text-anchor=\"middle\">" + text("%g", tick) + "</text>\n";
+    }
+    svg += "<line class=\"axis\" x1=\"" + text("%g", kLeft) + "\" x2=\"" + text("%g", kRight) + "\" y1=\"" +
+           text("%g", kBottom) + "\" y2=\"" + text("%g", kBottom) + "\"/>\n";
+    svg += "<text x=\"" + text("%g", (kLeft + kRight) / 2) + "\" y=\"" + text("%g", kBottom + 40) +
+           "\" text-anchor=\"middle\">optimiser step (each point: mean of the last " + std::to_string(chart.smoothing) +
+           ")</text>\n<text transform=\"translate(20," + text("%g", (kTop + kBottom) / 2) +
+           ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label + "</text>\n";
+    return svg + "<text class=\"title\" x=\"" + text("%g", kLeft) + "\" y=\"24\">" + chart.title + "</text>\n";
+}
+
+std::string line(const std::vector<double>& curve, const Axes& axes, const Look& look, const char* style) {
+    std::string path;
+    bool pen_down = false;
+    for (std::size_t i = 0; i < curve.size(); ++i) {
+        const bool shown = axes.shows(curve[i]);
+        if (shown)
+            path += (pen_down ? "L" : "M") + text("%.1f", axes.x(double(i))) + " " + text("%.1f", axes.y(curve[i]));
+        pen_down = shown;
+    }
+    return "<path d=\"" + path + "\" fill=\"none\" stroke=\"" + look.color + "\" stroke-dasharray=\"" + look.dash +
+           "\" " + style + "><title>" + look.mode + "</title></path>\n";
+}
+
+// Names at the right ends of the lines, pushed apart where they would overlap.
+std::string end_labels(const std::vector<std::pair<double, std::string>>& ends) {
+    constexpr double kLineHeight = 17;
+    std::vector<std::pair<double, std::string>> sorted = ends;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+        sorted[i].first = std::max(sorted[i].first, sorted[i - 1].first + kLineHeight);
+    }
+    const double over = sorted.empty() ? 0 : std::max(0.0, sorted.back().first - kBottom);
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+        const double room = kTop + kLineHeight * double(i);  // pushing up must not pile the labels up at the top
+        sorted[i].first = std::max(room, sorted[i].first - over);
+    }
+    std::string svg;
+    for (const auto& [y, mode] : sorted) {
+        svg += "<text x=\"" + text("%g", kRight + 10) + "\" y=\"" + text("%.1f", y + 4) + "\" class=\"name\" fill=\"" +
+               look_of(mode).color + "\">" + mode + "</text>\n";
+    }
+    return svg;
+}
+
+}  // namespace
+
+std::string mode_color(const std::string& mode) { return look_of(mode).color; }
+
+std::string chart_svg(const Chart& chart) {
+    std::vector<Series> smoothed = chart.series;
+    for (Series& series : smoothed) {
+        for (auto& curve : series.curves) curve = smooth(curve, chart.smoothing);
+    }
+    const Axes axes(chart, smoothed);
+    std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", kWidth) + " " +
+                      text("%g", kHeight) + "\" role=\"img\" aria-label=\"" + chart.title +
+                      "\">\n<style>text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; "
+                      "font-weight: 600 } .name { font-weight: 600 } .grid { stroke: #e4e4e4 } .axis { stroke: #888 }"
+                      "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n" +
+                      grid(chart, axes);
+    std::vector<std::pair<double, std::string>> ends;
+    for (const Series& series : smoothed) {
+        const Look& look = look_of(series.mode);
+        if (series.curves.size() > 1) {
+            for (const auto& curve : series.curves)
+                svg += line(curve, axes, look, "stroke-width=\"1\" opacity=\"0.4\"");
+        }
+        const std::vector<double> mean = mean_curve(series.curves);
+        svg += line(mean, axes, look, "stroke-width=\"2.5\" stroke-linejoin=\"round\"");
+        if (!mean.empty() && axes.shows(mean.back())) ends.emplace_back(axes.y(mean.back()), series.mode);
+    }
+    return svg + end_labels(ends) + "</svg>\n";
+}
+
+}  // namespace quads

@@ -13,13 +13,17 @@
 namespace quads::reference {
 namespace {
 
-constexpr int kLanes = 16;  // keys, or columns of a head, that are summed side by side
+// Keys, or columns of a head, that are summed side by side. The vector type (g++ and clang++, any machine) says that
+// the sums are independent; each of them keeps its order.
+constexpr int kLanes = 8;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+
 constexpr int kRowGrain = 64;
 
 int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
 
 // The rows one query attends to, transposed: value[c * width + i] is column first + c of the query's i-th key, so that
-// the dot products with 16 keys are one loop over c. The next query shares most of its keys; only others are copied.
+// the dot products with kLanes keys are one loop over c. The next query shares most of its keys; only others are copied.
 struct KeyColumns {
     KeyColumns(const float* cache, SequenceTree tree, int D, int first, int columns)
         : cache(cache), tree(tree), D(D), first(first), columns(columns), width(padded(tree.prompt + tree.response)),
@@ -46,12 +50,9 @@ struct KeyColumns {
 // out[i] = sum_c x[c] * value[c * width + i], ascending c, for i < padded(keys).
 void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
     for (int i = 0; i < keys; i += kLanes) {
-        float sum[kLanes] = {};
-        for (int c = 0; c < C; ++c) {
-            const float* lane = value + std::size_t(c) * width + i;
-            for (int j = 0; j < kLanes; ++j) sum[j] += x[c] * lane[j];
-        }
-        std::copy_n(sum, kLanes, out + i);
+        Lanes sum = {};
+        for (int c = 0; c < C; ++c) sum += x[c] * *reinterpret_cast<const Lanes*>(value + std::size_t(c) * width + i);
+        *reinterpret_cast<Lanes*>(out + i) = sum;
     }
 }
 
@@ -78,21 +79,21 @@ void round_lanes(const float* x, int n, float* y) {
     for (int i = 0; i < n; ++i) y[i] = bf16_round(x[i]);
 }
 
-// out[c] = sum_i weight[i] * x[row[i] * D + c] for kWidth columns, ascending i.
-template <int kWidth>
-void mix_rows(const float* weight, const int* row, int keys, const float* x, int D, float* out) {
-    float sum[kWidth] = {};
-    for (int i = 0; i < keys; ++i) {
-        const float* from = x + std::size_t(row[i]) * D;
-        for (int c = 0; c < kWidth; ++c) sum[c] += weight[i] * from[c];
-    }
-    std::copy_n(sum, kWidth, out);
-}
-
+// out[c] = sum_i weight[i] * x[row[i] * D + c], ascending i.
 void mix_head(const float* weight, const int* row, int keys, const float* x, int D, int C, float* out) {
     int c = 0;
-    for (; c + kLanes <= C; c += kLanes) mix_rows<kLanes>(weight, row, keys, x + c, D, out + c);
-    for (; c < C; ++c) mix_rows<1>(weight, row, keys, x + c, D, out + c);
+    for (; c + kLanes <= C; c += kLanes) {
+        Lanes sum = {};
+        for (int i = 0; i < keys; ++i) {
+            sum += weight[i] * *reinterpret_cast<const Lanes*>(x + std::size_t(row[i]) * D + c);
+        }
+        *reinterpret_cast<Lanes*>(out + c) = sum;
+    }
+    for (; c < C; ++c) {
+        float sum = 0.0f;
+        for (int i = 0; i < keys; ++i) sum += weight[i] * x[std::size_t(row[i]) * D + c];
+        out[c] = sum;
+    }
 }
 
 // y[row[i] * stride + c] += weight[i] * x[c]
@@ -101,7 +102,7 @@ void spread_head(const float* weight, const int* row, int keys, const float* x, 
         float* to = y + std::size_t(row[i]) * stride;
         int c = 0;
         for (; c + kLanes <= C; c += kLanes) {
-            for (int j = 0; j < kLanes; ++j) to[c + j] += weight[i] * x[c + j];
+            *reinterpret_cast<Lanes*>(to + c) += weight[i] * *reinterpret_cast<const Lanes*>(x + c);
         }
         for (; c < C; ++c) to[c] += weight[i] * x[c];
     }

@@ -11,17 +11,20 @@ namespace quads::reference {
 
 // Bit pattern of the largest |x[i]|: magnitudes order as integers, and NaN and Inf come out on top instead of lost.
 inline std::uint32_t amax_bits(const float* x, int n) {
-    std::uint32_t largest = 0;
+    std::int32_t largest = 0;
     for (int i = 0; i < n; ++i) {
-        const std::uint32_t magnitude = float_bits(x[i]) & 0x7FFFFFFFu;
+        const std::int32_t magnitude = static_cast<std::int32_t>(float_bits(x[i]) & 0x7FFFFFFFu);
         largest = magnitude > largest ? magnitude : largest;
     }
-    return largest;
+    return static_cast<std::uint32_t>(largest);
 }
 
 // amax[m] = max_k |x[m,k]|. Throws Error that names the first row and column that hold NaN or Inf, or if K < 1.
 std::vector<float> finite_row_amax(const float* x,  // (M, K)
                                    int M, int K,
                                    const char* format);  // name for the message, e.g. "NVFP4"
+
+// The error of finite_row_amax; the CUDA quantisers throw it too.
+[[noreturn]] void fail_non_finite(const char* format, int row, int column, float value);
 
 }  // namespace quads::reference

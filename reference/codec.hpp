@@ -55,15 +55,15 @@ QUADS_HOST_DEVICE inline float bf16_round(float x) {
 // as their bit patterns do.
 QUADS_HOST_DEVICE inline std::uint8_t e2m1_encode(float x) {
     const std::uint32_t bits = float_bits(x);
-    const std::uint32_t a = bits & 0x7FFFFFFFu;
-    const std::uint32_t magnitude = (a > 0x3E800000u)     // 0.25
-                                    + (a >= 0x3F400000u)  // 0.75
-                                    + (a > 0x3FA00000u)   // 1.25
-                                    + (a >= 0x3FE00000u)  // 1.75
-                                    + (a > 0x40200000u)   // 2.5
-                                    + (a >= 0x40600000u)  // 3.5
-                                    + (a > 0x40A00000u);  // 5
-    const std::uint32_t sign = a > kInfinityBits ? 0u : (bits >> 31) << 3;
+    const std::int32_t a = static_cast<std::int32_t>(bits & 0x7FFFFFFFu);  // signed: what vector units compare fastest
+    const std::uint32_t magnitude = (a > 0x3E800000)     // 0.25
+                                    + (a >= 0x3F400000)  // 0.75
+                                    + (a > 0x3FA00000)   // 1.25
+                                    + (a >= 0x3FE00000)  // 1.75
+                                    + (a > 0x40200000)   // 2.5
+                                    + (a >= 0x40600000)  // 3.5
+                                    + (a > 0x40A00000);  // 5
+    const std::uint32_t sign = a > 0x7F800000 ? 0u : (bits >> 31) << 3;
     return static_cast<std::uint8_t>(sign | magnitude);
 }
 

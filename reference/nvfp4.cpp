@@ -27,27 +27,32 @@ Outer outer_of(float amax) {
     return {encode, 1.0f / encode};
 }
 
-// The 16 values of block b of a row, zeros beyond column K.
-void load_block(const float* row, int b, int K, float* block) {
-    const int columns = std::min(kBlock, K - b * kBlock);
-    std::memcpy(block, row + b * kBlock, columns * sizeof(float));
-    std::fill(block + columns, block + kBlock, 0.0f);
-}
+// Quantises rows of K columns one at a time. Row-long loops over a scratch row instead of short ones over a block: a
+// compiler vectorises the former and unrolls the latter into a tangle.
+class RowQuantizer {
+public:
+    explicit RowQuantizer(int K) : K_(K), scaled_(blocks_of(K) * kBlock), code_(scaled_.size()) {}
 
-void quantize_row(const float* x, int K, Outer outer, std::uint8_t* codes, std::uint8_t* scales) {
-    const float scale_factor = outer.encode * (1.0f / 6.0f);
-    for (int b = 0; b < blocks_of(K); ++b) {
-        float block[kBlock];
-        load_block(x, b, K, block);
-        scales[b] = e4m3_encode(float_from_bits(amax_bits(block, kBlock)) * scale_factor);
-        // A scale of 0 gives codes +0 whatever the values: x * 0 would keep the sign of negative ones.
-        const bool zero = scales[b] == 0;
-        const float inverse = zero ? 0.0f : std::min(1.0f / (e4m3_decode(scales[b]) * outer.decode), FLT_MAX);
-        std::uint8_t code[kBlock];
-        for (int i = 0; i < kBlock; ++i) code[i] = e2m1_encode(zero ? 0.0f : block[i] * inverse);  // clamps to +-6
-        for (int i = 0; i < kBlock / 2; ++i) codes[b * (kBlock / 2) + i] = pack_codes(code[2 * i], code[2 * i + 1]);
+    void operator()(const float* x, Outer outer, std::uint8_t* codes, std::uint8_t* scales) {
+        const float scale_factor = outer.encode * (1.0f / 6.0f);
+        for (int b = 0; b < blocks_of(K_); ++b) {
+            const int first = b * kBlock, columns = std::min(kBlock, K_ - first);
+            scales[b] = e4m3_encode(float_from_bits(amax_bits(x + first, columns)) * scale_factor);
+            const float scale = e4m3_decode(scales[b]) * outer.decode;
+            // A scale of 0 gives codes +0 whatever the values, where x * 0 would keep the sign of negative ones.
+            const float inverse = std::min(1.0f / scale, FLT_MAX);
+            for (int i = first; i < first + columns; ++i) scaled_[i] = scale == 0.0f ? 0.0f : x[i] * inverse;
+        }
+        const int padded = static_cast<int>(scaled_.size());
+        for (int i = 0; i < padded; ++i) code_[i] = e2m1_encode(scaled_[i]);  // clamps to +-6
+        for (int i = 0; i < padded / 2; ++i) codes[i] = static_cast<std::uint8_t>(code_[2 * i] | code_[2 * i + 1] << 4);
     }
-}
+
+private:
+    int K_;
+    std::vector<float> scaled_;         // x / (scale * g), zeros in the padding
+    std::vector<std::uint32_t> code_;
+};
 
 // Outer scales of every row; rows of one group share theirs where the tensor says so. The outer scales that the tensor
 // stores (one per row or group) are written to `stored` unless it is nullptr.
@@ -71,40 +76,32 @@ std::vector<Outer> outer_scales(const std::vector<float>& amax, Groups groups, O
 }
 
 void quantize_rows(const float* x, const std::vector<Outer>& outer, int K, Nvfp4 out) {
-    parallel_for(static_cast<int>(outer.size()), kRowGrain, [&](int m) {
-        const std::size_t row = m;
-        quantize_row(x + row * K, K, outer[m], out.codes + row * code_bytes_of(K), out.scales + row * blocks_of(K));
-    });
-}
-
-void dequantize_row(const std::uint8_t* codes, const std::uint8_t* scales, int K, float outer, float* x) {
-    for (int b = 0; b < blocks_of(K); ++b) {
-        const float scale = e4m3_decode(scales[b]);
-        float block[kBlock];
-        for (int i = 0; i < kBlock; ++i) {
-            const float q = e2m1_decode(code_at(codes + b * (kBlock / 2), i));
-            block[i] = (q * scale) * outer;
+    parallel_ranges(static_cast<int>(outer.size()), kRowGrain, [&](int begin, int end) {
+        RowQuantizer quantize(K);
+        for (std::size_t m = begin; m < static_cast<std::size_t>(end); ++m) {
+            quantize(x + m * K, outer[m], out.codes + m * code_bytes_of(K), out.scales + m * blocks_of(K));
         }
-        std::memcpy(x + b * kBlock, block, std::min(kBlock, K - b * kBlock) * sizeof(float));
-    }
+    });
 }
 
 // keep[k] = all ones if keys[k] is among the `count` largest keys, else 0; equal keys: the lower index comes first.
 // A bisection over the bits of the smallest kept key needs no sort.
 void mark_largest(const std::uint32_t* keys, int K, int count, std::uint32_t* keep) {
     std::uint32_t threshold = 0;  // the largest value that at least `count` keys reach
-    for (int bit = 31; bit >= 0; --bit) {
+    int reached = K;
+    for (int bit = 31; bit >= 0 && reached != count; --bit) {
         const std::uint32_t candidate = threshold | (1u << bit);
-        int reached = 0;
-        for (int k = 0; k < K; ++k) reached += keys[k] >= candidate;
-        if (reached >= count) threshold = candidate;
+        int reach_candidate = 0;
+        for (int k = 0; k < K; ++k) reach_candidate += keys[k] >= candidate;
+        if (reach_candidate < count) continue;
+        threshold = candidate;
+        reached = reach_candidate;
     }
-    int above = 0;
-    for (int k = 0; k < K; ++k) above += keys[k] > threshold;
-    int equal_left = count - above;
-    for (int k = 0; k < K; ++k) {
-        const bool kept = keys[k] > threshold || (keys[k] == threshold && equal_left-- > 0);
-        keep[k] = kept ? 0xFFFFFFFFu : 0u;
+    for (int k = 0; k < K; ++k) keep[k] = keys[k] >= threshold ? 0xFFFFFFFFu : 0u;
+    for (int k = K - 1; reached > count; --k) {  // more keys equal the threshold than there is room for
+        if (keys[k] != threshold) continue;
+        keep[k] = 0;
+        --reached;
     }
 }
 
@@ -184,11 +181,20 @@ void dequantize_nvfp4(Nvfp4 q, Groups groups, int, int K, bool with_outer, float
     check(K >= 1, "NVFP4 needs at least one column, but K is ", K, ". Pass a matrix with columns.");
     for (int e = 0; e < groups.E; ++e) {
         const int first = groups.offsets[e];
-        parallel_for(groups.offsets[e + 1] - first, kRowGrain, [&](int i) {
-            const std::size_t m = first + i;
-            const float outer = q.outer_scale == OuterScale::row ? q.outer[m] : q.outer[e];
-            dequantize_row(q.codes + m * code_bytes_of(K), q.scales + m * blocks_of(K), K, with_outer ? outer : 1.0f,
-                           x + m * K);
+        parallel_ranges(groups.offsets[e + 1] - first, kRowGrain, [&](int begin, int end) {
+            std::vector<float> value(blocks_of(K) * kBlock);
+            for (std::size_t m = first + begin; m < static_cast<std::size_t>(first + end); ++m) {
+                const std::uint8_t* codes = q.codes + m * code_bytes_of(K);
+                for (int i = 0; i < code_bytes_of(K); ++i) {
+                    value[2 * i] = e2m1_decode(codes[i] & 15);
+                    value[2 * i + 1] = e2m1_decode(codes[i] >> 4);
+                }
+                const float outer = q.outer_scale == OuterScale::row ? q.outer[m] : q.outer[e];
+                for (int k = 0; k < K; ++k) {
+                    const float scale = e4m3_decode(q.scales[m * blocks_of(K) + k / kBlock]);
+                    x[m * K + k] = (value[k] * scale) * (with_outer ? outer : 1.0f);
+                }
+            }
         });
     }
 }
@@ -211,11 +217,12 @@ void quantize_nvfp4_residual(const float* x, Nvfp4 main, Groups groups, int M, i
 void count_code_flips(const float* a, const float* b, int M, int K, int* flips) {
     const std::vector<float> amax_a = finite_row_amax(a, M, K, "NVFP4"), amax_b = finite_row_amax(b, M, K, "NVFP4");
     parallel_ranges(M, kRowGrain, [&](int begin, int end) {
+        RowQuantizer quantize(K);
         std::vector<std::uint8_t> codes_a(code_bytes_of(K)), codes_b(code_bytes_of(K)), scales(blocks_of(K));
         for (int m = begin; m < end; ++m) {
             const std::size_t first = static_cast<std::size_t>(m) * K;
-            quantize_row(a + first, K, outer_of(amax_a[m]), codes_a.data(), scales.data());
-            quantize_row(b + first, K, outer_of(amax_b[m]), codes_b.data(), scales.data());
+            quantize(a + first, outer_of(amax_a[m]), codes_a.data(), scales.data());
+            quantize(b + first, outer_of(amax_b[m]), codes_b.data(), scales.data());
             flips[m] = 0;
             for (int k = 0; k < K; ++k) flips[m] += code_at(codes_a.data(), k) != code_at(codes_b.data(), k);
         }

@@ -18,10 +18,14 @@ std::vector<float> finite_row_amax(const float* x, int M, int K, const char* for
         if (float_bits(amax[m]) < kInfinityBits) continue;
         const float* row = x + static_cast<std::size_t>(m) * K;
         const auto k = std::find_if(row, row + K, [](float v) { return !std::isfinite(v); }) - row;
-        fail(format, " needs finite values, but row ", m, ", column ", k, " holds ", row[k],
-             ". Remove NaN and Inf from the input.");
+        fail_non_finite(format, m, static_cast<int>(k), row[k]);
     }
     return amax;
+}
+
+void fail_non_finite(const char* format, int row, int column, float value) {
+    fail(format, " needs finite values, but row ", row, ", column ", column, " holds ", value,
+         ". Remove NaN and Inf from the input.");
 }
 
 }  // namespace quads::reference

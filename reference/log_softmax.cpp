@@ -78,10 +78,12 @@ void sample(const float* logp, const int* row, int N, int V, std::uint32_t seed,
             if (prob > 0.0f) chosen = v;
             if (u < cumulative) break;
         }
-        check(chosen >= 0, "No token can be drawn from row ", row[n], ": every probability is 0 or NaN.");
+        if (chosen < 0) fail_no_token(row[n]);
         token[n] = chosen;
         token_logp[n] = in[chosen];
     });
 }
+
+void fail_no_token(int row) { fail("No token can be drawn from row ", row, ": every probability is 0 or NaN."); }
 
 }  // namespace quads::reference

@@ -29,4 +29,7 @@ void sample(const float* logp,       // (T, V)
             int* token,              // (N)
             float* token_logp);      // (N)
 
+// The error of `sample` where every probability of a row of logp is 0 or NaN.
+[[noreturn]] void fail_no_token(int row);
+
 }  // namespace quads::reference

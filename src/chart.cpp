@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kWidth = 920, kHeight = 380;
-constexpr double kLeft = 74, kRight = 790, kTop = 46, kBottom = 330;  // of the plot, in pixels
+constexpr double kLeft = 74, kRight = 780, kTop = 46, kBottom = 330;  // of the plot, in pixels
 
 // Okabe and Ito's palette; dashes tell modes apart where colour does not.
 struct Look {
@@ -149,8 +149,8 @@ std::string line(const std::vector<double>& curve, const Axes& axes, const Look&
            "\" " + style + "><title>" + look.mode + "</title></path>\n";
 }
 
-// Names at the right ends of the lines, pushed apart where they would overlap.
-std::string end_labels(const std::vector<std::pair<double, std::string>>& ends) {
+// The legend: a sample and a name at the right end of each line, pushed apart where they would overlap.
+std::string legend(const std::vector<std::pair<double, std::string>>& ends) {
     constexpr double kLineHeight = 17;
     std::vector<std::pair<double, std::string>> sorted = ends;
     std::sort(sorted.begin(), sorted.end());
@@ -164,8 +164,10 @@ std::string end_labels(const std::vector<std::pair<double, std::string>>& ends) 
     }
     std::string svg;
     for (const auto& [y, mode] : sorted) {
-        svg += "<text x=\"" + text("%g", kRight + 10) + "\" y=\"" + text("%.1f", y + 4) + "\" class=\"name\" fill=\"" +
-               look_of(mode).color + "\">" + mode + "</text>\n";
+        const Look& look = look_of(mode);
+        svg += "<path d=\"M" + text("%g", kRight + 8) + text(" %.1fh26\"", y) + " stroke=\"" + look.color +
+               "\" stroke-width=\"2.5\" stroke-dasharray=\"" + look.dash + "\"/><text x=\"" + text("%g", kRight + 40) +
+               text("\" y=\"%.1f\"", y + 4) + " class=\"name\">" + mode + "</text>\n";
     }
     return svg;
 }
@@ -197,7 +199,7 @@ std::string chart_svg(const Chart& chart) {
         svg += line(mean, axes, look, "stroke-width=\"2.5\" stroke-linejoin=\"round\"");
         if (!mean.empty() && axes.shows(mean.back())) ends.emplace_back(axes.y(mean.back()), series.mode);
     }
-    return svg + end_labels(ends) + "</svg>\n";
+    return svg + legend(ends) + "</svg>\n";
 }
 
 }  // namespace quads

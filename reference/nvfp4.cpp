@@ -189,10 +189,11 @@ void dequantize_nvfp4(Nvfp4 q, Groups groups, int, int K, bool with_outer, float
                     value[2 * i] = e2m1_decode(codes[i] & 15);
                     value[2 * i + 1] = e2m1_decode(codes[i] >> 4);
                 }
-                const float outer = q.outer_scale == OuterScale::row ? q.outer[m] : q.outer[e];
-                for (int k = 0; k < K; ++k) {
-                    const float scale = e4m3_decode(q.scales[m * blocks_of(K) + k / kBlock]);
-                    x[m * K + k] = (value[k] * scale) * (with_outer ? outer : 1.0f);
+                const float outer = !with_outer ? 1.0f : q.outer_scale == OuterScale::row ? q.outer[m] : q.outer[e];
+                for (int b = 0; b < blocks_of(K); ++b) {
+                    const float scale = e4m3_decode(q.scales[m * blocks_of(K) + b]);
+                    const int last = std::min(K, (b + 1) * kBlock);
+                    for (int k = b * kBlock; k < last; ++k) x[m * K + k] = (value[k] * scale) * outer;
                 }
             }
         });

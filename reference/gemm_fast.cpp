@@ -1,0 +1,248 @@
+// The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns columns
+// and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
+#include <vector>
+
+#include "reference/check.hpp"
+#include "reference/codec.hpp"
+#include "reference/gemm_bf16.hpp"
+#include "reference/gemm_fp8.hpp"
+#include "reference/gemm_tile.hpp"
+#include "reference/gemm_w4a4.hpp"
+#include "reference/parallel.hpp"
+
+namespace quads::reference::fast {
+namespace {
+
+constexpr int kChunkRows = 8 * kTileRows;  // rows of a that are kept near while all panels pass by
+constexpr int kChunkDepth = 256;           // k values of one pass: a panel of them fits the first cache
+
+// Memory that is kept from call to call: fresh pages cost more than the packing itself.
+template <int kUse>
+float* scratch(std::size_t floats) {
+    thread_local std::vector<float> memory;
+    if (memory.size() < floats) memory.resize(floats);
+    return memory.data();
+}
+enum { kPanels, kLeft, kResidual, kRows };
+
+// Rows worth a thread when each costs `products` multiplications.
+int row_grain(std::size_t products) {
+    return static_cast<int>(std::max<std::size_t>(kTileRows, 100000 / std::max<std::size_t>(products, 1)));
+}
+
+// Right operand of one group: element (k, column j) is data[(j / kTileColumns) * stride + k * kTileColumns +
+// j % kTileColumns], with zeros beyond the last column.
+struct Panels {
+    const float* data;
+    std::size_t stride;
+};
+
+int panels_of(int columns) { return (columns + kTileColumns - 1) / kTileColumns; }
+
+// Panels of E stacked matrices (N, K) whose rows become columns. source(first, rows, memory) gives consecutive rows of
+// the stack, in `memory` if it has to make them. Group e begins at data + e * panels_of(N) * stride.
+template <typename Source>
+Panels pack_columns(int E, int N, int K, const Source& source) {
+    const int panels = panels_of(N);
+    const std::size_t stride = static_cast<std::size_t>(K) * kTileColumns;
+    float* data = scratch<kPanels>(E * panels * stride);
+    parallel_for(E * panels, 1 + 50000 / static_cast<int>(stride + 1), [&](int p) {
+        const int first = p % panels * kTileColumns, columns = std::min(kTileColumns, N - first);
+        const std::size_t row = static_cast<std::size_t>(p / panels) * N + first;
+        const float* rows = source(row, columns, scratch<kRows>(stride));
+        float* panel = data + p * stride;
+        if (columns < kTileColumns) std::fill(panel, panel + stride, 0.0f);
+        for (int k = 0; k < K; ++k) {
+            for (int j = 0; j < columns; ++j) panel[k * kTileColumns + j] = rows[static_cast<std::size_t>(j) * K + k];
+        }
+    });
+    return {data, stride};
+}
+
+// Panels of bf16(x), x (rows, columns): k runs over the rows. Row r begins at data + r * kTileColumns.
+Panels pack_rows(const float* x, int rows, int columns) {
+    const std::size_t stride = static_cast<std::size_t>(rows) * kTileColumns;
+    float* data = scratch<kPanels>(panels_of(columns) * stride);
+    parallel_for(rows, row_grain(columns), [&](int r) {
+        const float* row = x + static_cast<std::size_t>(r) * columns;
+        for (int first = 0; first < columns; first += kTileColumns) {
+            float* panel = data + first / kTileColumns * stride + static_cast<std::size_t>(r) * kTileColumns;
+            const int n = std::min(kTileColumns, columns - first);
+            for (int j = 0; j < n; ++j) panel[j] = bf16_round(row[first + j]);
+            std::fill(panel + n, panel + kTileColumns, 0.0f);
+        }
+    });
+    return {data, stride};
+}
+
+// Some rows of the left operand: element (row i, k) is data[i * row_stride + k * step]; `residual` likewise, or nullptr.
+struct Left {
+    const float* data;
+    const float* residual;
+    std::ptrdiff_t row_stride, step;
+};
+
+// Rows i .. i + 5 of `rows`; beyond the end the last row again, whose results nobody stores.
+TileRows tile_rows(const float* data, const Left& left, int i, int rows) {
+    TileRows tile;
+    for (int r = 0; r < kTileRows; ++r) tile.row[r] = data + std::min(i + r, rows - 1) * left.row_stride;
+    tile.step = left.step;
+    return tile;
+}
+
+// y[m,n] = factor(m) * sum_k a[m,k] b[k,n] for rows begin .. end-1 of one group. load(first, rows, k, depth) gives a part
+// of a. Where K takes several passes the running sums wait in y, which changes no bit of them.
+template <bool kBlocks, typename Load, typename Factor>
+void multiply_rows(int begin, int end, int N, int K, int pass_depth, Panels b, const Load& load, const Factor& factor,
+                   float* y) {
+    for (int first = begin; first < end; first += kChunkRows) {
+        const int rows = std::min(kChunkRows, end - first);
+        int k = 0;
+        do {
+            const int depth = std::min(pass_depth, K - k);
+            const Left left = load(first, rows, k, depth);
+            for (int n = 0; n < N; n += kTileColumns) {
+                const float* panel = b.data + n / kTileColumns * b.stride + static_cast<std::size_t>(k) * kTileColumns;
+                const int columns = std::min(kTileColumns, N - n);
+                for (int i = 0; i < rows; i += kTileRows) {
+                    Tile tile = {};
+                    float* out = y + static_cast<std::size_t>(first + i) * N + n;
+                    const int stored = std::min(kTileRows, rows - i);
+                    for (int r = 0; r < stored && k > 0; ++r) std::copy(out + r * N, out + r * N + columns, tile.sum[r]);
+                    const TileRows a = tile_rows(left.data, left, i, rows);
+                    if (kBlocks) {
+                        const TileRows residual = tile_rows(left.residual, left, i, rows);
+                        multiply_blocks(a, left.residual == nullptr ? nullptr : &residual, panel, depth, tile);
+                    } else {
+                        multiply_running(a, panel, depth, tile);
+                    }
+                    for (int r = 0; r < stored; ++r) {
+                        const float scale = k + depth == K ? factor(first + i + r) : 1.0f;
+                        for (int j = 0; j < columns; ++j) out[r * N + j] = tile.sum[r][j] * scale;
+                    }
+                }
+            }
+            k += depth;
+        } while (k < K);
+    }
+}
+
+// body(e, begin, end) for the parts of all groups among the M rows, in parallel.
+template <typename Body>
+void for_group_rows(Groups groups, int M, std::size_t products, const Body& body) {
+    parallel_ranges(M, row_grain(products), [&](int begin, int end) {
+        for (int e = 0; e < groups.E; ++e) {
+            const int first = std::max(begin, groups.offsets[e]), last = std::min(end, groups.offsets[e + 1]);
+            if (first < last) body(e, first, last);
+        }
+    });
+}
+
+}  // namespace
+
+void gemm_bf16(const float* x, const float* w, const float* w_outer, Groups groups, int M, int N, int K, float* y) {
+    const Panels b = pack_columns(groups.E, N, K, [&](std::size_t row, int, float*) { return w + row * K; });
+    for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
+        const float factor = w_outer != nullptr ? w_outer[e] : 1.0f;
+        multiply_rows<false>(
+            begin, end, N, K, kChunkDepth, {b.data + e * panels_of(N) * b.stride, b.stride},
+            [&](int first, int, int k, int) { return Left{x + static_cast<std::size_t>(first) * K + k, nullptr, K, 1}; },
+            [&](int) { return factor; }, y);
+    });
+}
+
+void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_outer, Groups groups, int M, int N, int K,
+                              float* dx) {
+    const Panels b = pack_rows(w, groups.E * N, K);
+    for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
+        const float factor = w_outer != nullptr ? w_outer[e] : 1.0f;
+        const auto load = [&](int first, int rows, int n, int depth) {
+            float* rounded = scratch<kLeft>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
+            for (int i = 0; i < rows; ++i) {
+                const float* row = dy + static_cast<std::size_t>(first + i) * N + n;
+                for (int j = 0; j < depth; ++j) rounded[i * depth + j] = bf16_round(row[j]);
+            }
+            return Left{rounded, nullptr, depth, 1};
+        };
+        multiply_rows<false>(begin, end, K, N, kChunkDepth,
+                             {b.data + static_cast<std::size_t>(e) * N * kTileColumns, b.stride}, load,
+                             [&](int) { return factor; }, dx);
+    });
+}
+
+void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, int M, int N, int K, float* dw) {
+    const Panels b = pack_rows(x, M, K);
+    const int tiles = (N + kTileRows - 1) / kTileRows, E = groups.E;
+    // Row tiles are dealt round the groups, so that every thread gets its share of the long ones.
+    parallel_ranges(tiles * E, 1, [&](int begin, int end) {
+        for (int e = 0; e < E; ++e) {
+            const int first_tile = (begin - e + E - 1) / E, last_tile = (end - e + E - 1) / E;
+            const std::size_t first_row = groups.offsets[e];
+            const auto load = [&](int first, int rows, int m, int depth) {
+                float* rounded = scratch<kLeft>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
+                for (int i = 0; i < depth; ++i) {
+                    const float* row = dy + (first_row + m + i) * N + first;
+                    for (int j = 0; j < rows; ++j) rounded[i * rows + j] = bf16_round(row[j]);
+                }
+                return Left{rounded, nullptr, 1, rows};
+            };
+            multiply_rows<false>(first_tile * kTileRows, std::min(last_tile * kTileRows, N), K,
+                                 groups.offsets[e + 1] - groups.offsets[e], kChunkDepth,
+                                 {b.data + first_row * kTileColumns, b.stride}, load, [](int) { return 1.0f; },
+                                 dw + static_cast<std::size_t>(e) * N * K);
+        }
+    });
+}
+
+namespace {
+
+// Rows first .. first + rows - 1 of a packed tensor as q * s: exact in FP32.
+float* decode_rows(Nvfp4 q, std::size_t first, int rows, int K, float* memory) {
+    const int offsets[2] = {0, rows};
+    dequantize_nvfp4({q.codes + first * code_bytes_of(K), q.scales + first * blocks_of(K), nullptr, q.outer_scale},
+                     {offsets, 1}, rows, K, false, memory);
+    return memory;
+}
+
+float* decode_rows(Fp8 q, std::size_t first, int rows, int K, float* memory) {
+    const int offsets[2] = {0, rows};
+    dequantize_fp8({q.codes + first * K, nullptr, q.outer_scale}, {offsets, 1}, rows, K, false, memory);
+    return memory;
+}
+
+// The quantised GEMMs: both sides are decoded while they are packed, the outer scales come after the sum.
+template <bool kBlocks, typename Packed>
+void multiply_packed(Packed x, const Packed* residual, Packed w, Groups groups, int M, int N, int K, float* y) {
+    check(K >= 1, "A quantised GEMM needs at least one column, but K is ", K, ". Pass matrices with columns.");
+    const Panels b = pack_columns(groups.E, N, K, [&](std::size_t row, int rows, float* memory) {
+        return decode_rows(w, row, rows, K, memory);
+    });
+    for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
+        const auto load = [&](int first, int rows, int, int) {
+            const std::size_t floats = static_cast<std::size_t>(kChunkRows) * K;
+            const float* extra = nullptr;
+            if (residual != nullptr) extra = decode_rows(*residual, first, rows, K, scratch<kResidual>(floats));
+            return Left{decode_rows(x, first, rows, K, scratch<kLeft>(floats)), extra, K, 1};
+        };
+        const auto factor = [&](int m) {
+            return (x.outer_scale == OuterScale::row ? x.outer[m] : x.outer[e]) * w.outer[e];
+        };
+        multiply_rows<kBlocks>(begin, end, N, K, K, {b.data + e * panels_of(N) * b.stride, b.stride}, load, factor, y);
+    });
+}
+
+}  // namespace
+
+void gemm_w4a4(Nvfp4 x, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+    multiply_packed<true, Nvfp4>(x, nullptr, w, groups, M, N, K, y);
+}
+
+void gemm_w4a4_residual(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+    multiply_packed<true>(x, &residual, w, groups, M, N, K, y);
+}
+
+void gemm_fp8(Fp8 x, Fp8 w, Groups groups, int M, int N, int K, float* y) {
+    multiply_packed<false, Fp8>(x, nullptr, w, groups, M, N, K, y);
+}
+
+}  // namespace quads::reference::fast

@@ -1,0 +1,79 @@
+// The inner loops of the fast GEMMs: a tile of 6 rows by two vectors of outputs that stays in registers while k runs.
+// Every output keeps its own ascending sum, so a tile gives the bits of the plain loops.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "reference/dims.hpp"
+
+// Products are exact (or FMA is what is meant, see gemm_bf16.hpp), so contraction into FMA is welcome in these loops, and
+// only here. clang takes the wish at the start of a block, g++ as an attribute of the function.
+#ifdef __clang__
+#define QUADS_CONTRACT_FUNCTION
+#define QUADS_CONTRACT_BLOCK _Pragma("clang fp contract(fast)")
+#else
+#define QUADS_CONTRACT_FUNCTION __attribute__((optimize("fp-contract=fast")))
+#define QUADS_CONTRACT_BLOCK
+#endif
+
+namespace quads::reference::fast {
+
+#ifdef __AVX512F__
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;  // two registers each where vectors are 128 bits wide
+#endif
+constexpr int kTileRows = 6;
+constexpr int kTileColumns = 2 * kLanes;
+
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+
+struct Tile {
+    float sum[kTileRows][kTileColumns];
+};
+
+// Left operand of a tile: element (row i, k) is row[i][k * step].
+struct TileRows {
+    const float* row[kTileRows];
+    std::ptrdiff_t step;
+};
+
+// tile[i,j] += sum_k a[i,k] b[k,j], ascending k, rounding at each step. b is a packed panel (K, kTileColumns).
+QUADS_CONTRACT_FUNCTION inline void multiply_running(TileRows a, const float* b, int K, Tile& tile) {
+    QUADS_CONTRACT_BLOCK
+    Vector sum[kTileRows][2];
+    std::memcpy(sum, tile.sum, sizeof sum);
+    for (int k = 0; k < K; ++k) {
+        Vector b0, b1;
+        std::memcpy(&b0, b + k * kTileColumns, sizeof b0);
+        std::memcpy(&b1, b + k * kTileColumns + kLanes, sizeof b1);
+        for (int i = 0; i < kTileRows; ++i) {
+            const float value = a.row[i][k * a.step];
+            sum[i][0] += value * b0;
+            sum[i][1] += value * b1;
+        }
+    }
+    std::memcpy(tile.sum, sum, sizeof sum);
+}
+
+// The same with the sums of NVFP4: each 16-block is summed from 0, exactly, and then added to the tile. a and, unless it
+// is nullptr, residual hold q * s; each block of b meets first the main and then the residual block.
+inline void multiply_blocks(TileRows a, const TileRows* residual, const float* b, int K, Tile& tile) {
+    for (int first = 0; first < K; first += kBlock) {
+        const int depth = std::min(kBlock, K - first);
+        for (const TileRows* source : {static_cast<const TileRows*>(&a), residual}) {
+            if (source == nullptr) continue;
+            TileRows block = *source;
+            for (const float*& row : block.row) row += first;
+            Tile dot = {};
+            multiply_running(block, b + first * kTileColumns, depth, dot);
+            for (int i = 0; i < kTileRows; ++i) {
+                for (int j = 0; j < kTileColumns; ++j) tile.sum[i][j] += dot.sum[i][j];
+            }
+        }
+    }
+}
+
+}  // namespace quads::reference::fast

@@ -116,6 +116,11 @@ Checkpoint resumed(const RunConfig& config, const RunFiles& files, std::vector<S
     return checkpoint;
 }
 
+// Only the weights of the base: a run begins with fresh optimiser state.
+TrainingState base_state(const RunConfig& config) {
+    return {load_checkpoint(config.base, config.model).state.parameters, {}, {}, 0};
+}
+
 void refuse_existing(const std::string& path) {
     check(!std::ifstream(path).good(), "'", path, "' exists already and would be overwritten. Continue that run with ",
           "--resume, or choose another path.");
@@ -152,8 +157,7 @@ std::vector<StepRecord> train(const Operations& operations, const RunConfig& con
     } else {
         refuse_existing(files.log);
         refuse_existing(files.checkpoint);
-        // Only the weights: a run begins with fresh optimiser state.
-        run.learner().load({load_checkpoint(config.base, config.model).state.parameters, {}, {}, 0});
+        run.learner().load(base_state(config));
         // The log's folder is tried first: an unwritable one is found before anything is computed.
         create_parent_folder(files.log);
         create_parent_folder(files.checkpoint);
@@ -171,6 +175,13 @@ std::vector<StepRecord> train(const Operations& operations, const RunConfig& con
         progress(records.back());
     }
     return records;
+}
+
+void train_without_files(const Operations& operations, const RunConfig& config, int steps,
+                         const std::function<void(const StepRecord&)>& progress) {
+    GrpoRun run(operations, config);
+    run.learner().load(base_state(config));
+    for (int step = 0; step < steps; ++step) progress(run.step(step));
 }
 
 }  // namespace quads

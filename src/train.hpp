@@ -56,4 +56,8 @@ struct RunFiles {
 std::vector<StepRecord> train(const Operations& operations, const RunConfig& config, const RunFiles& files,
                               const std::function<void(const StepRecord&)>& progress);
 
+// The first `steps` steps of a run without any file: what `quads bench` measures and tests compare.
+void train_without_files(const Operations& operations, const RunConfig& config, int steps,
+                         const std::function<void(const StepRecord&)>& progress);
+
 }  // namespace quads

@@ -24,6 +24,7 @@ constexpr Entry kEntries[] = {
     {"eval", quads::eval_command, "pass@1 of a checkpoint on the held-out prompts"},
     {"gap", quads::gap_command, "how far rollout and trainer of a checkpoint disagree, and why"},
     {"pretrain", quads::pretrain_command, "makes the base checkpoint"},
+    {"bench", quads::bench_command, "seconds per step on the CPU by operation"},
     {"op", quads::op_command, "runs one reference operation on your own .npy arrays"},
 };
 

@@ -1,0 +1,99 @@
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include "src/commands/commands.hpp"
+#include "src/commands/run_options.hpp"
+#include "src/files.hpp"
+#include "src/report.hpp"
+#include "src/summary.hpp"
+
+namespace quads {
+namespace {
+
+std::vector<Mode> modes_of(const std::string& list) {
+    std::vector<Mode> modes;
+    std::istringstream names(list);
+    for (std::string name; std::getline(names, name, ',');) modes.push_back(mode_from_name(name));
+    check(!modes.empty(), "--modes is empty, expected names separated by commas such as bf16,naive,quads.");
+    return modes;
+}
+
+// One status line for the run in progress: rewritten in place on a terminal, a new line now and then elsewhere.
+class Progress {
+public:
+    explicit Progress(int runs) : runs_(runs), terminal_(isatty(STDOUT_FILENO)) {}
+
+    void step(int run, const RunConfig& config, const StepRecord& r) {
+        ++done_here_;
+        const int remaining = (runs_ - run) * config.steps - r.step - 1;
+        if (!terminal_ && r.step % 60 != 0 && r.step + 1 != config.steps) return;
+        const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+        std::printf("%s%-12s seed %u  step %4d of %d  reward %.3f  mean gap %.4f  max gap %6.3f  %.2f s/step  ETA %s%s",
+                    terminal_ ? "\r" : "", name_of(config.mode).c_str(), config.seed, r.step + 1, config.steps, r.reward,
+                    r.mismatch.gap_mean, r.mismatch.gap_max, r.seconds,
+                    clock_text(elapsed / done_here_ * remaining).c_str(), terminal_ ? "  " : "\n");
+        if (terminal_ && r.step + 1 == config.steps) std::printf("\n");
+        std::fflush(stdout);
+    }
+
+private:
+    int runs_, done_here_ = 0;
+    bool terminal_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+int reproduce_command(const std::vector<std::string>& raw) {
+    const Arguments arguments(
+        raw, {"reproduce",
+              "One run per mode and seed under one configuration, a table, summary.json and report.html. Logs and\n"
+              "checkpoints lie in the same folder; started again, it keeps finished runs and continues broken ones.",
+              "",
+              with_run_options({
+                  {"--modes", "LIST", "comma-separated (default bf16,naive,symmetric,asymmetric,quads)"},
+                  {"--seeds", "N", "number of seeds, counted up from --seed (default 1)"},
+                  {"--steps", "N", "optimiser steps of each run (default 420)"},
+                  {"--out", "DIR", "folder to write"},
+              })});
+    const std::string out = arguments.required("--out");
+    const std::vector<Mode> modes = modes_of(arguments.value("--modes").value_or("bf16,naive,symmetric,asymmetric,quads"));
+    const int seeds = static_cast<int>(arguments.integer("--seeds", 1, 1000).value_or(1));
+    const RunConfig base = config_of(arguments);
+    const Operations& operations = device_of(arguments);
+    std::printf("%s\ndevice %s, %zu modes, %d seeds, %d steps each, folder %s\n", to_json(base).c_str(), operations.device,
+                modes.size(), seeds, base.steps, out.c_str());
+
+    std::string command = "quads reproduce";
+    for (const std::string& argument : raw) command += " " + argument;
+    RunTable runs;
+    Report report{"QUADS: reward and trainer-rollout gap", command, {}, {}};
+    int run = 0;
+    Progress progress(static_cast<int>(modes.size()) * seeds);
+    for (int s = 0; s < seeds; ++s) {
+        for (Mode mode : modes) {
+            RunConfig config = base;
+            config.mode = mode;
+            config.seed = base.seed + static_cast<std::uint32_t>(s);
+            const std::string name = out + "/" + name_of(mode) + "_seed" + std::to_string(config.seed);
+            const RunFiles files{name + ".jsonl", name + ".safetensors", std::ifstream(name + ".safetensors").good()};
+            std::vector<StepRecord> steps = train(operations, config, files,
+                                                  [&](const StepRecord& r) { progress.step(run, config, r); });
+            ++run;
+            runs[mode][config.seed] = std::move(steps);
+            // After every run, so that a broken reproduction is already readable.
+            write_file_atomically(out + "/summary.json", summary_json(runs));
+            report.results = summary_table(runs);
+            report.runs.push_back({name_of(mode), config.seed, read_run_log(files.log)});
+            write_file_atomically(out + "/report.html", report_html(report));
+        }
+    }
+    std::printf("\n%s\nLogs, summary.json and report.html are in %s. Open %s/report.html in a browser.\n",
+                text_table(report.results).c_str(), out.c_str(), out.c_str());
+    return 0;
+}
+
+}  // namespace quads

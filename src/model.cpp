@@ -50,9 +50,9 @@ Activations::Activations(const Operations& op, const ModelConfig& c, int rows, b
     dense = Buffer<int>(op, 2);
 
     const int longest = std::max(c.width, c.expert_hidden);
-    codes = Buffer<std::uint8_t>(op, R * code_bytes_of(longest));
+    codes = Buffer<std::uint8_t>(op, R * std::max(code_bytes_of(longest), longest));  // FP8 takes a byte a code
     scales = Buffer<std::uint8_t>(op, R * blocks_of(longest));
-    residual_codes = Buffer<std::uint8_t>(op, codes.size());
+    residual_codes = Buffer<std::uint8_t>(op, R * code_bytes_of(longest));
     residual_scales = Buffer<std::uint8_t>(op, scales.size());
     outer = Buffer<float>(op, std::max(R, E));
 

@@ -71,6 +71,17 @@ std::string text_table(const Table& table) {
     return text;
 }
 
+std::string markdown_table(const Table& table) {
+    const auto row = [](const std::vector<std::string>& cells) {
+        std::string line = "|";
+        for (const std::string& cell : cells) line += " " + cell + " |";
+        return line + "\n";
+    };
+    std::string text = row(table.header) + row(std::vector<std::string>(table.header.size(), "---"));
+    for (const auto& cells : table.rows) text += row(cells);
+    return text;
+}
+
 Chart reward_chart(const std::vector<ReportRun>& runs) {
     return {"Reward", "mean reward of a step's responses (0 to 1)", false, 15, series_of(runs, "reward")};
 }

@@ -18,6 +18,9 @@ struct Table {
 // Columns as wide as their content: the first to the left, the others to the right. Ends in a line break.
 std::string text_table(const Table& table);
 
+// The same as a Markdown table.
+std::string markdown_table(const Table& table);
+
 struct ReportRun {
     std::string mode;
     std::uint32_t seed;

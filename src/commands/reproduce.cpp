@@ -45,13 +45,32 @@ private:
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// The steps of a log that needs no more work, or none.
+std::vector<StepRecord> finished_steps(const std::string& path, const RunConfig& config) {
+    std::vector<StepRecord> steps;
+    if (!std::ifstream(path).good()) return steps;
+    const RunLog log = read_run_log(path);
+    if (log.config != to_json(config) || static_cast<int>(log.steps.size()) != config.steps) return steps;
+    for (const Record& record : log.steps) steps.push_back(step_of(record));
+    return steps;
+}
+
+void write_results(const std::string& out, const RunTable& runs, const Report& report) {
+    write_file_atomically(out + "/summary.json", summary_json(runs));
+    write_file_atomically(out + "/results.md", markdown_table(report.results));
+    write_file_atomically(out + "/reward.svg", chart_svg(reward_chart(report.runs)));
+    write_file_atomically(out + "/gap.svg", chart_svg(gap_mean_chart(report.runs)));
+    write_file_atomically(out + "/report.html", report_html(report));
+}
+
 }  // namespace
 
 int reproduce_command(const std::vector<std::string>& raw) {
     const Arguments arguments(
         raw, {"reproduce",
-              "One run per mode and seed under one configuration, a table, summary.json and report.html. Logs and\n"
-              "checkpoints lie in the same folder; started again, it keeps finished runs and continues broken ones.",
+              "One run per mode and seed under one configuration. Writes a log and a checkpoint per run and, from the\n"
+              "logs, report.html, summary.json, results.md, reward.svg and gap.svg. Started again, it keeps finished\n"
+              "runs (their logs are enough) and continues broken ones.",
               "",
               with_run_options({
                   {"--modes", "LIST", "comma-separated (default bf16,naive,symmetric,asymmetric,quads)"},
@@ -79,16 +98,19 @@ int reproduce_command(const std::vector<std::string>& raw) {
             config.mode = mode;
             config.seed = base.seed + static_cast<std::uint32_t>(s);
             const std::string name = out + "/" + name_of(mode) + "_seed" + std::to_string(config.seed);
-            const RunFiles files{name + ".jsonl", name + ".safetensors", std::ifstream(name + ".safetensors").good()};
-            std::vector<StepRecord> steps = train(operations, config, files,
-                                                  [&](const StepRecord& r) { progress.step(run, config, r); });
+            const std::string log = name + ".jsonl";
+            std::vector<StepRecord> steps = finished_steps(log, config);
+            if (steps.empty()) {
+                const std::string checkpoint = name + ".safetensors";
+                steps = train(operations, config, {log, checkpoint, std::ifstream(checkpoint).good()},
+                              [&](const StepRecord& r) { progress.step(run, config, r); });
+            }
             ++run;
             runs[mode][config.seed] = std::move(steps);
-            // After every run, so that a broken reproduction is already readable.
-            write_file_atomically(out + "/summary.json", summary_json(runs));
             report.results = summary_table(runs);
-            report.runs.push_back({name_of(mode), config.seed, read_run_log(files.log)});
-            write_file_atomically(out + "/report.html", report_html(report));
+            report.runs.push_back({name_of(mode), config.seed, read_run_log(log)});
+            // After every run, so that a broken reproduction is already readable.
+            write_results(out, runs, report);
         }
     }
     std::printf("\n%s\nLogs, summary.json and report.html are in %s. Open %s/report.html in a browser.\n",

@@ -49,7 +49,7 @@ void sum_squares(const float* x, std::int64_t n, float* partial, float* result) 
     do {
         const std::int64_t chunks = (n + kChunk - 1) / kChunk;
         float* sums = chunks == 1 ? result : halves[0];
-        chunk_sums_kernel<<<blocks_for(chunks, kThreads / kWarp), kThreads, 0, stream()>>>(x, n, squared, sums);
+        chunk_sums_kernel<<<blocks_for(chunks, kWarps), kThreads, 0, stream()>>>(x, n, squared, sums);
         CUDA_CHECK_LAUNCH(chunk_sums_kernel);
         std::swap(halves[0], halves[1]);
         x = sums;

@@ -6,7 +6,8 @@ namespace quads::kernels {
 namespace {
 
 // One warp per row. A maximum has no order, so atomics keep the bits; magnitudes compare as integers.
-__global__ void group_amax_kernel(const float* x, Groups groups, int M, int K, Trouble trouble, Report report, float* amax) {
+__global__ void group_amax_kernel(const float* x, Groups groups, int M, int K, Trouble trouble, Report report,
+                                  float* amax) {
     const int m = global_warp();
     if (m >= M) return;
     const float largest = row_amax(x, m, K, trouble, report);
@@ -18,7 +19,7 @@ __global__ void group_amax_kernel(const float* x, Groups groups, int M, int K, T
 void group_amax(const float* x, Groups groups, int M, int K, Trouble trouble, Report report, float* amax) {
     CUDA_CHECK(cudaMemsetAsync(amax, 0, groups.E * sizeof(float), stream()));
     if (M == 0) return;
-    group_amax_kernel<<<blocks_for(M, kThreads / kWarp), kThreads, 0, stream()>>>(x, groups, M, K, trouble, report, amax);
+    group_amax_kernel<<<blocks_for(M, kWarps), kThreads, 0, stream()>>>(x, groups, M, K, trouble, report, amax);
     CUDA_CHECK_LAUNCH(group_amax_kernel);
 }
 

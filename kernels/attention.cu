@@ -24,7 +24,8 @@ struct Head {
 };
 
 Head make_head(SequenceTree tree, int D, int H) {
-    check(H >= 1 && D >= H && D % H == 0, "The width D = ", D, " must be a multiple of the number of heads H = ", H, ".");
+    check(H >= 1 && D >= H && D % H == 0, "The width D = ", D, " must be a multiple of the number of heads H = ", H,
+          ".");
     const int C = D / H;
     return {tree, D, C, static_cast<float>(1.0 / std::sqrt(static_cast<double>(C)))};
 }
@@ -124,8 +125,8 @@ __global__ void query_gradient_kernel(const float* d_o, const float* q, const fl
     }
 }
 
-// Key side: dk and dv of one row. The queries that see it are consecutive rows: the rest of its prompt with all responses,
-// or the rest of its response. It is the same key number, its position, to all of them.
+// Key side: dk and dv of one row. The queries that see it are consecutive rows: the rest of its prompt with all
+// responses, or the rest of its response. To all of them it is the same key, number `position`.
 __global__ void key_gradient_kernel(const float* d_o, const float* q, Head head, const Pair* pairs, float* dqkv) {
     const SequenceTree tree = head.tree;
     const int row = blockIdx.x, position = tree.position(row), longest = tree.prompt + tree.response;
@@ -147,23 +148,24 @@ __global__ void key_gradient_kernel(const float* d_o, const float* q, Head head,
 
 }  // namespace
 
-void split_qkv(const float* qkv, const int* rows, int T, int D, KvFormat format, float* q, float* k_cache, float* v_cache) {
+void split_qkv(const float* qkv, const int* rows, int T, int D, KvFormat format, float* q, float* k_cache,
+               float* v_cache) {
     const std::int64_t n = static_cast<std::int64_t>(T) * D;
     if (n == 0) return;
     split_qkv_kernel<<<blocks_for(n), kThreads, 0, stream()>>>(qkv, rows, n, D, format, q, k_cache, v_cache);
     CUDA_CHECK_LAUNCH(split_qkv_kernel);
 }
 
-void attention(const float* q, const float* k_cache, const float* v_cache, const int* rows, SequenceTree tree, int T, int D,
-               int H, float* o) {
+void attention(const float* q, const float* k_cache, const float* v_cache, const int* rows, SequenceTree tree, int T,
+               int D, int H, float* o) {
     const Head head = make_head(tree, D, H);
     if (T == 0) return;
     attention_kernel<<<dim3(T, H), kWarp, shared_bytes(tree, 1), stream()>>>(q, k_cache, v_cache, rows, head, o);
     CUDA_CHECK_LAUNCH(attention_kernel);
 }
 
-void attention_backward(const float* d_o, const float* q, const float* k, const float* v, SequenceTree tree, int D, int H,
-                        float* dqkv) {
+void attention_backward(const float* d_o, const float* q, const float* k, const float* v, SequenceTree tree, int D,
+                        int H, float* dqkv) {
     const Head head = make_head(tree, D, H);
     const int T = tree.rows();
     if (T == 0) return;

@@ -1,5 +1,5 @@
-// Sums down the columns of a matrix in ascending row: long chains of dependent additions for few outputs. The whole block
-// fetches the next chunk of rows while one thread per column adds the last one from shared memory.
+// Sums down the columns of a matrix in ascending row: long chains of dependent additions for few outputs. The whole
+// block fetches the next chunk of rows while one thread per column adds the last one from shared memory.
 #pragma once
 
 #include "kernels/device.hpp"

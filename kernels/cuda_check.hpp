@@ -15,8 +15,9 @@ inline const char* hint_for(cudaError_t error) {
         case cudaErrorInsufficientDriver: return " Run with --device cpu, or check the driver with nvidia-smi.";
         case cudaErrorNoKernelImageForDevice:
         case cudaErrorInvalidDeviceFunction:
-        case cudaErrorUnsupportedPtxVersion: return " This build has no code for this GPU: rebuild with make CUDA_ARCH=..., for example \"90a 120a\".";
-        case cudaErrorMemoryAllocation: return " The GPU is out of memory: use fewer prompts or a smaller model, or free it.";
+        case cudaErrorUnsupportedPtxVersion:
+            return " This build has no code for this GPU: rebuild with make CUDA_ARCH=..., for example \"90a 120a\".";
+        case cudaErrorMemoryAllocation: return " Use fewer prompts or a smaller model, or free memory of the GPU.";
         default: return "";
     }
 }

@@ -21,9 +21,9 @@ struct Device {
 // The first device of compute capability 8.0 or later (8.0 brought the BF16 and warp-reduce instructions in use).
 int choose_device() {
     int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    check(error == cudaSuccess && count > 0, "No usable GPU: ", cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
-          ". Run with --device cpu, or check the driver with nvidia-smi.");
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
+    check(error == cudaSuccess, "No usable GPU: ", cudaGetErrorString(error), ".", hint_for(error));
     cudaDeviceProp properties{};
     for (int device = 0; device < count; ++device) {
         CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
@@ -87,6 +87,8 @@ Report next_report() {
     const unsigned long long last = 0x3FFE;  // 14 bits of the key; all ones are kNothing
     return {device().trouble, device().calls < last ? device().calls++ : last};
 }
+
+void start() { device(); }
 
 void* allocate(std::size_t bytes) {
     void* memory = nullptr;

@@ -1,4 +1,4 @@
-// What every .cu file shares on the host side: the stream, launch sizes, short-lived memory and the report of bad input.
+// What every .cu file shares on the host side: stream, launch sizes, short-lived memory and the report of bad input.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@ cudaStream_t stream();
 
 constexpr int kThreads = 256;  // threads of a block where nothing speaks for another number
 constexpr int kWarp = 32;
+constexpr int kWarps = kThreads / kWarp;
 
 // Blocks that hold `items` pieces of work, `per_block` in each.
 inline unsigned blocks_for(std::int64_t items, int per_block = kThreads) {
@@ -38,17 +39,18 @@ private:
 // What a kernel can find wrong with its input.
 enum class Trouble { nvfp4_input, fp8_input, no_token };
 
-// Where kernels note the first trouble; to_host throws it as the reference's error. The smallest key wins: keys order by
-// call, so that an error is reported where it arises and not where it spread to, then by row and column.
+// Where kernels note the first trouble; to_host throws it as the reference's error. The smallest key wins: keys order
+// by call, so that an error is reported where it arises and not where it spread to, then by row and column.
 struct Report {
     unsigned long long* smallest;
     unsigned long long call;
 
     // The key: call (14 bits), row (24), column (22), trouble (2), value (2: sign and whether it is NaN).
     __device__ void note(Trouble trouble, int row, int column, float value) const {
-        const unsigned kind = static_cast<unsigned>(trouble) << 2 | (signbit(value) ? 2u : 0u) | (isnan(value) ? 1u : 0u);
-        atomicMin(smallest, call << 50 | static_cast<unsigned long long>(row & 0xFFFFFF) << 26 |
-                                static_cast<unsigned long long>(column & 0x3FFFFF) << 4 | kind);
+        const unsigned kind =
+            static_cast<unsigned>(trouble) << 2 | (signbit(value) ? 2u : 0u) | (isnan(value) ? 1u : 0u);
+        const unsigned long long place = static_cast<unsigned long long>(row & 0xFFFFFF) << 22 | (column & 0x3FFFFF);
+        atomicMin(smallest, call << 50 | place << 4 | kind);
     }
 };
 

@@ -21,8 +21,8 @@ __global__ void embed_kernel(const int* tokens, const int* positions, const floa
     x[i] = bf16 ? bf16_round(sum) : sum;
 }
 
-// One warp per table row and 32 columns. The lanes compare 32 indices at once; the ballot's set bits, lowest first, are the
-// matching rows in ascending order.
+// One warp per table row and 32 columns. The lanes compare 32 indices at once; the ballot's set bits, lowest first, are
+// the matching rows in ascending order.
 __global__ void embed_backward_kernel(const float* dx, const int* index, int T, int D, float* d_table) {
     const int row = blockIdx.x, d = blockIdx.y * kWarp + lane_id();
     float sum = 0.0f;
@@ -69,7 +69,8 @@ void embed(const int* tokens, const int* positions, const float* token_table, co
            bool bf16, float* x) {
     const std::int64_t n = static_cast<std::int64_t>(T) * D;
     if (n == 0) return;
-    embed_kernel<<<blocks_for(n), kThreads, 0, stream()>>>(tokens, positions, token_table, position_table, n, D, bf16, x);
+    embed_kernel<<<blocks_for(n), kThreads, 0, stream()>>>(tokens, positions, token_table, position_table, n, D, bf16,
+                                                           x);
     CUDA_CHECK_LAUNCH(embed_kernel);
 }
 

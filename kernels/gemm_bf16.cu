@@ -47,8 +47,8 @@ struct ScaledOutput {
 constexpr int kPatch = 16;   // dw: a block computes 16 x 16 outputs, one a thread
 constexpr int kDepth = 128;  // dw: rows staged at a time
 
-// dw[e,n,k] = sum of dy[m,n] * x[m,k] down the rows of group e. While the block sums one chunk of rows from shared memory
-// it already fetches the next into registers.
+// dw[e,n,k] = sum of dy[m,n] * x[m,k] down the rows of group e. While the block sums one chunk of rows from shared
+// memory it already fetches the next into registers.
 __global__ void weight_gradient_kernel(const float* dy, const float* x, Groups groups, int N, int K, float* dw) {
     __shared__ float dys[kDepth][kPatch], xs[kDepth][kPatch];
     const int e = blockIdx.z, begin = groups.offsets[e], end = groups.offsets[e + 1];

@@ -68,7 +68,7 @@ void quantize_fp8(const float* x, Groups groups, int M, int K, Fp8 out) {
     if (by_group) group_amax(x, groups, M, K, Trouble::fp8_input, report, amax.data());
     const int warps = by_group && groups.E > M ? groups.E : M;
     if (warps == 0) return;
-    quantize_kernel<<<blocks_for(warps, kThreads / kWarp), kThreads, 0, stream()>>>(
+    quantize_kernel<<<blocks_for(warps, kWarps), kThreads, 0, stream()>>>(
         x, groups, M, K, by_group ? amax.data() : nullptr, report, out);
     CUDA_CHECK_LAUNCH(quantize_kernel);
 }

@@ -1,6 +1,6 @@
-// The grouped GEMM that BF16, FP8 and the BF16 input gradient share: a block computes a tile of 32 x 32 outputs, staging
-// 32 x 32 pieces of both operands in shared memory. Each output is one chain of fma in ascending order of the sum, so tiling
-// changes no bit.
+// The grouped GEMM that BF16, FP8 and the BF16 input gradient share: a block computes a tile of 32 x 32 outputs and
+// stages 32 x 32 pieces of both operands in shared memory. Each output is one chain of fma in ascending order of the
+// sum, so tiling changes no bit.
 #pragma once
 
 #include "kernels/groups.cuh"

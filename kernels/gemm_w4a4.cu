@@ -1,5 +1,5 @@
-// W4A4 GEMM, plain and residual-compensated, grouped: reference/gemm_w4a4.hpp. A block computes 32 x 32 outputs. Twice an
-// E2M1 value is an integer, so __dp4a sums the 16 products of a scale block exactly, four at a time.
+// W4A4 GEMM, plain and residual-compensated, grouped: reference/gemm_w4a4.hpp. A block computes 32 x 32 outputs. Twice
+// an E2M1 value is an integer, so __dp4a sums the 16 products of a scale block exactly, four at a time.
 #include "reference/gemm_w4a4.hpp"
 
 #include "kernels/gemm_tile.cuh"
@@ -27,11 +27,11 @@ __device__ int unpack_word(std::uint32_t codes) {
     return static_cast<int>(word);
 }
 
-// Unpacks blocks first_block .. first_block + kStage - 1 of the rows begin .. end-1 (at most kTile). A thread takes two bytes of codes.
-__device__ void load_stage(Stage& stage, Nvfp4 q, std::int64_t begin, std::int64_t end, int first_block, int blocks,
+// Unpacks blocks first .. first + kStage - 1 of the rows begin .. end-1, at most kTile; a thread takes two bytes.
+__device__ void load_stage(Stage& stage, Nvfp4 q, std::int64_t begin, std::int64_t end, int first, int blocks,
                            int thread) {
     for (int i = thread; i < kTile * kStage * kWords; i += kSide * kSide) {
-        const int row = i / (kStage * kWords), word = i % (kStage * kWords), b = first_block + word / kWords;
+        const int row = i / (kStage * kWords), word = i % (kStage * kWords), b = first + word / kWords;
         const bool inside = begin + row < end && b < blocks;
         const std::int64_t at = (begin + row) * blocks + b;
         const std::uint8_t* codes = q.codes + at * (kBlock / 2) + word % kWords * 2;

@@ -2,8 +2,9 @@
 // inside Groups, Nvfp4 and Fp8 too, are device pointers. A call only queues work on one stream: it neither waits nor
 // returns a value to the host, so a sequence of calls can be captured into a CUDA graph.
 //
-// Two things differ from the reference: the quantisers report NaN or Inf in their input at the next copy to the host (with
-// the reference's sentence), and their output is then unspecified.
+// One thing differs from the reference: errors of the quantisers and of sampling that depend on values are thrown, with
+// the reference's sentence, by the next copy to the host; the outputs are then unspecified. Indices (tokens, rows,
+// experts) are not checked.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,11 @@
 
 namespace quads::kernels {
 
-// Memory of the first usable GPU (compute capability 8.0 or later); Error with the reason where there is none, or where
-// memory runs out. Contents are undefined.
+// Chooses the first usable GPU (compute capability 8.0 or later); Error with the reason where there is none. Optional:
+// the first call of anything else does it too.
+void start();
+
+// Memory of that GPU, contents undefined; Error where it runs out.
 void* allocate(std::size_t bytes);
 void release(void* memory);
 

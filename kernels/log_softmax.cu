@@ -74,15 +74,15 @@ __global__ void sample_kernel(const float* logp, const int* row, int N, int V, s
 void log_softmax(const float* logits, float temperature, int T, int V, float* logp, float* entropy) {
     check_arguments(temperature, V);
     if (T == 0) return;
-    log_softmax_kernel<<<blocks_for(T, kThreads / kWarp), kThreads, 0, stream()>>>(logits, temperature, T, V, logp, entropy);
+    log_softmax_kernel<<<blocks_for(T, kWarps), kThreads, 0, stream()>>>(logits, temperature, T, V, logp, entropy);
     CUDA_CHECK_LAUNCH(log_softmax_kernel);
 }
 
 void log_softmax_backward(const float* logp, const float* weights, float temperature, int T, int V, float* dlogits) {
     check_arguments(temperature, V);
     if (T == 0) return;
-    log_softmax_backward_kernel<<<blocks_for(T, kThreads / kWarp), kThreads, 0, stream()>>>(logp, weights, temperature, T, V,
-                                                                                           dlogits);
+    log_softmax_backward_kernel<<<blocks_for(T, kWarps), kThreads, 0, stream()>>>(logp, weights, temperature, T, V,
+                                                                                  dlogits);
     CUDA_CHECK_LAUNCH(log_softmax_backward_kernel);
 }
 

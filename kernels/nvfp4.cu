@@ -12,7 +12,7 @@ void check_columns(int K) {
     check(K >= 1, "NVFP4 needs at least one column, but K is ", K, ". Pass a matrix with columns.");
 }
 
-// One warp per row: it reads its row for the amax, and again, from cache, for the codes. With group scales the amax is given.
+// One warp per row reads it for the amax and again, from cache, for the codes. With group scales the amax is given.
 __global__ void quantize_kernel(const float* x, Groups groups, int M, int K, const float* amax_of_group, Report report,
                                 Nvfp4 out) {
     const int m = global_warp();
@@ -39,7 +39,8 @@ __global__ void dequantize_kernel(Nvfp4 q, Groups groups, std::int64_t n, int K,
 }
 
 // One warp per row pair; the lanes count the columns whose codes differ.
-__global__ void flips_kernel(const float* a, const float* b, int M, int K, Report report_a, Report report_b, int* flips) {
+__global__ void flips_kernel(const float* a, const float* b, int M, int K, Report report_a, Report report_b,
+                             int* flips) {
     const int m = global_warp();
     if (m >= M) return;
     const Outer outer_a = outer_of(row_amax(a, m, K, Trouble::nvfp4_input, report_a));
@@ -66,7 +67,7 @@ void quantize_nvfp4(const float* x, Groups groups, int M, int K, Nvfp4 out) {
     if (by_group) group_amax(x, groups, M, K, Trouble::nvfp4_input, report, amax.data());
     const int warps = by_group && groups.E > M ? groups.E : M;
     if (warps == 0) return;
-    quantize_kernel<<<blocks_for(warps, kThreads / kWarp), kThreads, 0, stream()>>>(
+    quantize_kernel<<<blocks_for(warps, kWarps), kThreads, 0, stream()>>>(
         x, groups, M, K, by_group ? amax.data() : nullptr, report, out);
     CUDA_CHECK_LAUNCH(quantize_kernel);
 }
@@ -83,7 +84,7 @@ void count_code_flips(const float* a, const float* b, int M, int K, int* flips) 
     check_columns(K);
     if (M == 0) return;
     const Report report_a = next_report(), report_b = next_report();
-    flips_kernel<<<blocks_for(M, kThreads / kWarp), kThreads, 0, stream()>>>(a, b, M, K, report_a, report_b, flips);
+    flips_kernel<<<blocks_for(M, kWarps), kThreads, 0, stream()>>>(a, b, M, K, report_a, report_b, flips);
     CUDA_CHECK_LAUNCH(flips_kernel);
 }
 

@@ -1,5 +1,5 @@
-// The quantiser's inner part, shared by the main pass, the residual pass and the count of code flips: one warp per row, one
-// lane per column, so 16 neighbouring lanes hold a scale block. Formulas: reference/nvfp4.hpp.
+// The quantiser's inner part, shared by the main pass, the residual pass and the count of code flips: one warp per row,
+// one lane per column, so 16 neighbouring lanes hold a scale block. Formulas: reference/nvfp4.hpp.
 #pragma once
 
 #include <cfloat>

@@ -45,8 +45,8 @@ __global__ void row_keys_kernel(Residual residual, Groups groups, std::int64_t n
                      : magnitude_bits(residual(m, group_of(groups, m), k));
 }
 
-// Replaces the `count` largest keys of each row by 1 and the others by 0; equal keys: the lower index comes first. One warp
-// per row finds the smallest kept key bit by bit.
+// Replaces the `count` largest keys of each row by 1 and the others by 0; equal keys: the lower index comes first. One
+// warp per row finds the smallest kept key bit by bit.
 __global__ void mark_largest_kernel(std::uint32_t* keys, int rows, int K, int count) {
     if (global_warp() >= rows) return;
     std::uint32_t* row = keys + static_cast<std::int64_t>(global_warp()) * K;
@@ -88,7 +88,8 @@ void mark_kept(Residual residual, Groups groups, int M, int count, ResidualSelec
     const int K = residual.K;
     const bool batch = selection == ResidualSelection::batch;
     if (batch) {
-        batch_keys_kernel<<<dim3(blocks_for(K, kSumColumns), groups.E), kSumThreads, 0, stream()>>>(residual, groups, kept);
+        const dim3 grid(blocks_for(K, kSumColumns), groups.E);
+        batch_keys_kernel<<<grid, kSumThreads, 0, stream()>>>(residual, groups, kept);
         CUDA_CHECK_LAUNCH(batch_keys_kernel);
     } else {
         const std::int64_t n = static_cast<std::int64_t>(M) * K;
@@ -97,7 +98,7 @@ void mark_kept(Residual residual, Groups groups, int M, int count, ResidualSelec
         CUDA_CHECK_LAUNCH(row_keys_kernel);
     }
     const int rows = batch ? groups.E : M;
-    mark_largest_kernel<<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream()>>>(kept, rows, K, count);
+    mark_largest_kernel<<<blocks_for(rows, kWarps), kThreads, 0, stream()>>>(kept, rows, K, count);
     CUDA_CHECK_LAUNCH(mark_largest_kernel);
 }
 
@@ -118,8 +119,9 @@ void quantize_nvfp4_residual(const float* x, Nvfp4 main, Groups groups, int M, i
     if (by_group) group_amax(x, groups, M, K, Trouble::nvfp4_input, report, amax.data());
     const Scratch<std::uint32_t> kept(count < K ? static_cast<std::size_t>(kept_by_group ? groups.E : M) * K : 0);
     if (count < K) mark_kept(lost, groups, M, count, selection, kept.data());
-    residual_kernel<<<blocks_for(M, kThreads / kWarp), kThreads, 0, stream()>>>(
-        lost, groups, M, by_group ? amax.data() : nullptr, count < K ? kept.data() : nullptr, kept_by_group, report, residual);
+    residual_kernel<<<blocks_for(M, kWarps), kThreads, 0, stream()>>>(
+        lost, groups, M, by_group ? amax.data() : nullptr, count < K ? kept.data() : nullptr, kept_by_group, report,
+        residual);
     CUDA_CHECK_LAUNCH(residual_kernel);
 }
 

@@ -16,7 +16,8 @@ __global__ void rmsnorm_kernel(const float* x, const float* g, int T, int D, flo
     const float* row = x + static_cast<std::int64_t>(t) * D;
     const float ss = ascending_fma(D, [&](int d) { return make_float2(row[d], row[d]); });
     const float r = exact_rsqrt(ss / static_cast<float>(D) + 1e-6f);
-    for (int d = lane_id(); d < D; d += kWarp) h[static_cast<std::int64_t>(t) * D + d] = bf16_round((row[d] * r) * g[d]);
+    float* out = h + static_cast<std::int64_t>(t) * D;
+    for (int d = lane_id(); d < D; d += kWarp) out[d] = bf16_round((row[d] * r) * g[d]);
     if (lane_id() == 0) rstd[t] = r;
 }
 
@@ -45,14 +46,14 @@ __global__ void dg_kernel(const float* dh, const float* x, const float* rstd, in
 
 void rmsnorm(const float* x, const float* g, int T, int D, float* h, float* rstd) {
     if (T == 0) return;
-    rmsnorm_kernel<<<blocks_for(T, kThreads / kWarp), kThreads, 0, stream()>>>(x, g, T, D, h, rstd);
+    rmsnorm_kernel<<<blocks_for(T, kWarps), kThreads, 0, stream()>>>(x, g, T, D, h, rstd);
     CUDA_CHECK_LAUNCH(rmsnorm_kernel);
 }
 
 void rmsnorm_backward(const float* dh, const float* x, const float* g, const float* rstd, int T, int D, float* dx,
                       float* dg) {
     if (T > 0) {
-        dx_kernel<<<blocks_for(T, kThreads / kWarp), kThreads, 0, stream()>>>(dh, x, g, rstd, T, D, dx);
+        dx_kernel<<<blocks_for(T, kWarps), kThreads, 0, stream()>>>(dh, x, g, rstd, T, D, dx);
         CUDA_CHECK_LAUNCH(dx_kernel);
     }
     dg_kernel<<<blocks_for(D, kSumColumns), kSumThreads, 0, stream()>>>(dh, x, rstd, T, D, dg);

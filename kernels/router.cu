@@ -122,14 +122,15 @@ __global__ void combine_rows_kernel(const float* x, const int* place, const floa
     const std::int64_t t = i / D, d = i % D;
     float sum = 0.0f;
     for (int s = 0; s < S; ++s) {
-        sum = fmaf(gates != nullptr ? gates[t * S + s] : 1.0f, x[static_cast<std::int64_t>(place[t * S + s]) * D + d], sum);
+        const std::int64_t row = place[t * S + s];
+        sum = fmaf(gates != nullptr ? gates[t * S + s] : 1.0f, x[row * D + d], sum);
     }
     y[i] = sum;
 }
 
 // One warp per (token, slot).
-__global__ void combine_rows_backward_kernel(const float* dy, const float* x, const int* place, const float* gates, int R,
-                                             int D, int S, float* dx, float* dgates) {
+__global__ void combine_rows_backward_kernel(const float* dy, const float* x, const int* place, const float* gates,
+                                             int R, int D, int S, float* dx, float* dgates) {
     const int slot = global_warp();
     if (slot >= R) return;
     const float* gradient = dy + static_cast<std::int64_t>(slot / S) * D;
@@ -141,10 +142,12 @@ __global__ void combine_rows_backward_kernel(const float* dy, const float* x, co
 
 }  // namespace
 
-void router_topk(const float* logits, const int* replay, int T, int E, int S, float* probs, int* experts, float* gates) {
+void router_topk(const float* logits, const int* replay, int T, int E, int S, float* probs, int* experts,
+                 float* gates) {
     check_slots(E, S);
     if (T == 0) return;
-    router_topk_kernel<<<blocks_for(T, kTokens), kTokens, 0, stream()>>>(logits, replay, T, E, S, probs, experts, gates);
+    router_topk_kernel<<<blocks_for(T, kTokens), kTokens, 0, stream()>>>(logits, replay, T, E, S, probs, experts,
+                                                                         gates);
     CUDA_CHECK_LAUNCH(router_topk_kernel);
 }
 
@@ -171,8 +174,8 @@ void combine_rows_backward(const float* dy, const float* x, const int* place, co
                            float* dx, float* dgates) {
     const int R = T * S;
     if (R == 0) return;
-    combine_rows_backward_kernel<<<blocks_for(R, kThreads / kWarp), kThreads, 0, stream()>>>(dy, x, place, gates, R, D, S, dx,
-                                                                                            dgates);
+    combine_rows_backward_kernel<<<blocks_for(R, kWarps), kThreads, 0, stream()>>>(dy, x, place, gates, R, D, S, dx,
+                                                                                   dgates);
     CUDA_CHECK_LAUNCH(combine_rows_backward_kernel);
 }
 
@@ -180,8 +183,8 @@ void router_topk_backward(const float* dgates, const float* probs, const int* ex
                           const int* offsets, float balance, int T, int E, int S, float* dlogits) {
     check_slots(E, S);
     if (T == 0) return;
-    router_topk_backward_kernel<<<blocks_for(T, kTokens), kTokens, 0, stream()>>>(dgates, probs, experts, gates, offsets,
-                                                                                balance, T, E, S, dlogits);
+    router_topk_backward_kernel<<<blocks_for(T, kTokens), kTokens, 0, stream()>>>(dgates, probs, experts, gates,
+                                                                                  offsets, balance, T, E, S, dlogits);
     CUDA_CHECK_LAUNCH(router_topk_backward_kernel);
 }
 

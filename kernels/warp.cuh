@@ -1,5 +1,5 @@
-// Sums of one row in ascending order by a whole warp. Loads are spread over the lanes, so they are wide and early; the sum
-// itself passes from lane to lane, because FP32 addition rounds and any other order would give other bits.
+// Sums of one row in ascending order by a whole warp. Loads are spread over the lanes, so they are wide and early; the
+// sum itself takes lane after lane, because FP32 addition rounds and any other order would give other bits.
 #pragma once
 
 #include "kernels/device.hpp"
@@ -13,8 +13,8 @@ __device__ inline int lane_id() { return threadIdx.x % kWarp; }
 // Index of this warp in the grid of one-dimensional blocks.
 __device__ inline int global_warp() { return blockIdx.x * (blockDim.x / kWarp) + threadIdx.x / kWarp; }
 
-// sum_{i<n} a(i) * b(i) by fma from 0, ascending. All lanes call it and get the sum. `terms(i)` returns the pair {a, b} and
-// is called once per i, by lane i % 32.
+// sum_{i<n} a(i) * b(i) by fma from 0, ascending. All lanes call it and get the sum. `terms(i)` returns the pair {a, b}
+// and is called once per i, by lane i % 32.
 template <typename Terms>
 __device__ float ascending_fma(int n, Terms terms) {
     float sum = 0.0f;

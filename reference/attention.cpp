@@ -23,11 +23,18 @@ constexpr int kRowGrain = 64;
 int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
 
 // The rows one query attends to, transposed: value[c * width + i] is column first + c of the query's i-th key, so that
-// the dot products with kLanes keys are one loop over c. The next query shares most of its keys; only others are copied.
+// the dot products with kLanes keys are one loop over c. The next query shares most of its keys; only others are
+// copied.
 struct KeyColumns {
     KeyColumns(const float* cache, SequenceTree tree, int D, int first, int columns)
-        : cache(cache), tree(tree), D(D), first(first), columns(columns), width(padded(tree.prompt + tree.response)),
-          row(width, -1), value(std::size_t(columns) * width) {}
+        : cache(cache),
+          tree(tree),
+          D(D),
+          first(first),
+          columns(columns),
+          width(padded(tree.prompt + tree.response)),
+          row(width, -1),
+          value(std::size_t(columns) * width) {}
 
     void load(int query) {
         const int keys = tree.keys(query);
@@ -121,8 +128,15 @@ void check_arguments(SequenceTree tree, int D, int H) {
 // Everything of one query and head that the backward needs, and the gradients it adds.
 struct HeadBackward {
     HeadBackward(const float* k, const float* v, SequenceTree tree, int D, int C, int first)
-        : keys_of(k, tree, D, first, C), values_of(v, tree, D, first, C), p(keys_of.width), dp(keys_of.width),
-          e(C), D(D), C(C), first(first), scale(head_scale(C)) {}
+        : keys_of(k, tree, D, first, C),
+          values_of(v, tree, D, first, C),
+          p(keys_of.width),
+          dp(keys_of.width),
+          e(C),
+          D(D),
+          C(C),
+          first(first),
+          scale(head_scale(C)) {}
 
     void query(int t, const float* d_o, const float* q, const float* k, float* dqkv) {
         keys_of.load(t);

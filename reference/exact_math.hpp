@@ -85,9 +85,7 @@ QUADS_HOST_DEVICE inline float exact_sigmoid(float x) {
 }
 
 // x * sigmoid(x), -0 at -inf.
-QUADS_HOST_DEVICE inline float exact_silu(float x) {
-    return x == -HUGE_VALF ? -0.0f : x * exact_sigmoid(x);
-}
+QUADS_HOST_DEVICE inline float exact_silu(float x) { return x == -HUGE_VALF ? -0.0f : x * exact_sigmoid(x); }
 
 // 1 / sqrt(x), two correctly rounded operations.
 QUADS_HOST_DEVICE inline float exact_rsqrt(float x) { return 1.0f / sqrtf(x); }

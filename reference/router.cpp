@@ -87,9 +87,7 @@ void route_rows(const int* experts, int T, int E, int S, int* offsets, int* sour
 }
 
 void gather_rows(const float* x, const int* source, int R, int D, float* y) {
-    parallel_for(R, kRowGrain, [=](int r) {
-        std::copy_n(x + std::size_t(source[r]) * D, D, y + std::size_t(r) * D);
-    });
+    parallel_for(R, kRowGrain, [=](int r) { std::copy_n(x + std::size_t(source[r]) * D, D, y + std::size_t(r) * D); });
 }
 
 void combine_rows(const float* x, const int* place, const float* gates, int T, int D, int S, float* y) {

@@ -45,7 +45,8 @@ void literal_backward(const Floats& dh, const Floats& x, const Floats& g, const 
 }  // namespace
 
 TEST_CASE("rmsnorm: forward and backward are the header's formulas, bit for bit", "[rmsnorm]") {
-    for (const int T : {1, 15, 16, 17, 33, 600}) {
+    // 4000 rows because a last bit of FP32 survives the rounding to BF16 about once in 2^15 elements.
+    for (const int T : {1, 15, 16, 17, 33, 4000}) {
         for (const int D : {1, 15, 16, 17, 33, 64}) {
             const Floats x = random_floats(T * D, T + D, 3.0f), g = random_floats(D, D), dh = random_floats(T * D, T);
             Floats h(T * D), rstd(T), dx(T * D), dg(D);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/check.hpp"
 #include "src/grpo.hpp"
 #include "tests/catch.hpp"
 

@@ -1,5 +1,5 @@
-// The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns columns
-// and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
+// The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns
+// columns and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
 #include <vector>
 
 #include "reference/check.hpp"
@@ -14,7 +14,7 @@ namespace quads::reference::fast {
 namespace {
 
 constexpr int kChunkRows = 8 * kTileRows;  // rows of a that are kept near while all panels pass by
-constexpr int kChunkDepth = 256;           // k values of one pass: a panel of them fits the first cache
+constexpr int kChunkDepth = 256;           // k values taken at a time: a panel of them fits the first cache
 
 // Memory that is kept from call to call: fresh pages cost more than the packing itself.
 template <int kUse>
@@ -75,7 +75,7 @@ Panels pack_rows(const float* x, int rows, int columns) {
     return {data, stride};
 }
 
-// Some rows of the left operand: element (row i, k) is data[i * row_stride + k * step]; `residual` likewise, or nullptr.
+// Some rows of the left operand: element (row i, k) is data[i * row_stride + k * step]; likewise in `residual`.
 struct Left {
     const float* data;
     const float* residual;
@@ -90,16 +90,27 @@ TileRows tile_rows(const float* data, const Left& left, int i, int rows) {
     return tile;
 }
 
-// y[m,n] = factor(m) * sum_k a[m,k] b[k,n] for rows begin .. end-1 of one group. load(first, rows, k, depth) gives a part
-// of a. Where K takes several passes the running sums wait in y, which changes no bit of them.
-template <bool kBlocks, typename Load, typename Factor>
-void multiply_rows(int begin, int end, int N, int K, int pass_depth, Panels b, const Load& load, const Factor& factor,
+// kPasses = 0: one running sum. 1 and 2: sums of 16-blocks, without and with a residual.
+template <int kPasses>
+void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, Tile& tile) {
+    const TileRows a = tile_rows(left.data, left, i, rows);
+    if (kPasses == 0) {
+        multiply_running(a, panel, depth, tile);
+    } else {
+        multiply_blocks<kPasses>(a, kPasses == 2 ? tile_rows(left.residual, left, i, rows) : a, panel, depth, tile);
+    }
+}
+
+// y[m,n] = factor(m) * sum_k a[m,k] b[k,n] for rows begin .. end-1 of one group. load(first, rows, k, depth) gives a
+// part of a. Where K is taken in several chunks the running sums wait in y, which changes no bit of them.
+template <int kPasses, typename Load, typename Factor>
+void multiply_rows(int begin, int end, int N, int K, int chunk_depth, Panels b, const Load& load, const Factor& factor,
                    float* y) {
     for (int first = begin; first < end; first += kChunkRows) {
         const int rows = std::min(kChunkRows, end - first);
         int k = 0;
         do {
-            const int depth = std::min(pass_depth, K - k);
+            const int depth = std::min(chunk_depth, K - k);
             const Left left = load(first, rows, k, depth);
             for (int n = 0; n < N; n += kTileColumns) {
                 const float* panel = b.data + n / kTileColumns * b.stride + static_cast<std::size_t>(k) * kTileColumns;
@@ -108,14 +119,10 @@ void multiply_rows(int begin, int end, int N, int K, int pass_depth, Panels b, c
                     Tile tile = {};
                     float* out = y + static_cast<std::size_t>(first + i) * N + n;
                     const int stored = std::min(kTileRows, rows - i);
-                    for (int r = 0; r < stored && k > 0; ++r) std::copy(out + r * N, out + r * N + columns, tile.sum[r]);
-                    const TileRows a = tile_rows(left.data, left, i, rows);
-                    if (kBlocks) {
-                        const TileRows residual = tile_rows(left.residual, left, i, rows);
-                        multiply_blocks(a, left.residual == nullptr ? nullptr : &residual, panel, depth, tile);
-                    } else {
-                        multiply_running(a, panel, depth, tile);
+                    for (int r = 0; r < stored && k > 0; ++r) {
+                        std::copy(out + r * N, out + r * N + columns, tile.sum[r]);
                     }
+                    multiply_tile<kPasses>(left, i, rows, panel, depth, tile);
                     for (int r = 0; r < stored; ++r) {
                         const float scale = k + depth == K ? factor(first + i + r) : 1.0f;
                         for (int j = 0; j < columns; ++j) out[r * N + j] = tile.sum[r][j] * scale;
@@ -144,9 +151,9 @@ void gemm_bf16(const float* x, const float* w, const float* w_outer, Groups grou
     const Panels b = pack_columns(groups.E, N, K, [&](std::size_t row, int, float*) { return w + row * K; });
     for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
         const float factor = w_outer != nullptr ? w_outer[e] : 1.0f;
-        multiply_rows<false>(
+        multiply_rows<0>(
             begin, end, N, K, kChunkDepth, {b.data + e * panels_of(N) * b.stride, b.stride},
-            [&](int first, int, int k, int) { return Left{x + static_cast<std::size_t>(first) * K + k, nullptr, K, 1}; },
+            [&](int m, int, int k, int) { return Left{x + static_cast<std::size_t>(m) * K + k, nullptr, K, 1}; },
             [&](int) { return factor; }, y);
     });
 }
@@ -164,7 +171,7 @@ void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_ou
             }
             return Left{rounded, nullptr, depth, 1};
         };
-        multiply_rows<false>(begin, end, K, N, kChunkDepth,
+        multiply_rows<0>(begin, end, K, N, kChunkDepth,
                              {b.data + static_cast<std::size_t>(e) * N * kTileColumns, b.stride}, load,
                              [&](int) { return factor; }, dx);
     });
@@ -186,7 +193,7 @@ void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, i
                 }
                 return Left{rounded, nullptr, 1, rows};
             };
-            multiply_rows<false>(first_tile * kTileRows, std::min(last_tile * kTileRows, N), K,
+            multiply_rows<0>(first_tile * kTileRows, std::min(last_tile * kTileRows, N), K,
                                  groups.offsets[e + 1] - groups.offsets[e], kChunkDepth,
                                  {b.data + first_row * kTileColumns, b.stride}, load, [](int) { return 1.0f; },
                                  dw + static_cast<std::size_t>(e) * N * K);
@@ -211,38 +218,44 @@ float* decode_rows(Fp8 q, std::size_t first, int rows, int K, float* memory) {
 }
 
 // The quantised GEMMs: both sides are decoded while they are packed, the outer scales come after the sum.
-template <bool kBlocks, typename Packed>
-void multiply_packed(Packed x, const Packed* residual, Packed w, Groups groups, int M, int N, int K, float* y) {
-    check(K >= 1, "A quantised GEMM needs at least one column, but K is ", K, ". Pass matrices with columns.");
+template <int kPasses, typename Packed>
+void multiply_packed(Packed x, Packed residual, Packed w, Groups groups, int M, int N, int K, float* y) {
     const Panels b = pack_columns(groups.E, N, K, [&](std::size_t row, int rows, float* memory) {
         return decode_rows(w, row, rows, K, memory);
     });
     for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
-        const auto load = [&](int first, int rows, int, int) {
+        const auto load = [&](int m, int rows, int, int) {
             const std::size_t floats = static_cast<std::size_t>(kChunkRows) * K;
-            const float* extra = nullptr;
-            if (residual != nullptr) extra = decode_rows(*residual, first, rows, K, scratch<kResidual>(floats));
-            return Left{decode_rows(x, first, rows, K, scratch<kLeft>(floats)), extra, K, 1};
+            float* main = decode_rows(x, m, rows, K, scratch<kLeft>(floats));
+            float* second = kPasses == 2 ? decode_rows(residual, m, rows, K, scratch<kResidual>(floats)) : nullptr;
+            return Left{main, second, K, 1};
         };
         const auto factor = [&](int m) {
             return (x.outer_scale == OuterScale::row ? x.outer[m] : x.outer[e]) * w.outer[e];
         };
-        multiply_rows<kBlocks>(begin, end, N, K, K, {b.data + e * panels_of(N) * b.stride, b.stride}, load, factor, y);
+        multiply_rows<kPasses>(begin, end, N, K, K, {b.data + e * panels_of(N) * b.stride, b.stride}, load, factor, y);
     });
+}
+
+// K with the padding of the last block, whose codes take part in the block's dot as any others.
+int padded(int K) {
+    check(K >= 1, "A W4A4 GEMM needs at least one column, but K is ", K, ". Pass matrices with columns.");
+    return blocks_of(K) * kBlock;
 }
 
 }  // namespace
 
 void gemm_w4a4(Nvfp4 x, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
-    multiply_packed<true, Nvfp4>(x, nullptr, w, groups, M, N, K, y);
+    multiply_packed<1>(x, x, w, groups, M, N, padded(K), y);
 }
 
 void gemm_w4a4_residual(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
-    multiply_packed<true>(x, &residual, w, groups, M, N, K, y);
+    multiply_packed<2>(x, residual, w, groups, M, N, padded(K), y);
 }
 
 void gemm_fp8(Fp8 x, Fp8 w, Groups groups, int M, int N, int K, float* y) {
-    multiply_packed<false, Fp8>(x, nullptr, w, groups, M, N, K, y);
+    check(K >= 1, "An FP8 GEMM needs at least one column, but K is ", K, ". Pass matrices with columns.");
+    multiply_packed<0>(x, x, w, groups, M, N, K, y);
 }
 
 }  // namespace quads::reference::fast

@@ -8,8 +8,8 @@
 
 #include "reference/dims.hpp"
 
-// Products are exact (or FMA is what is meant, see gemm_bf16.hpp), so contraction into FMA is welcome in these loops, and
-// only here. clang takes the wish at the start of a block, g++ as an attribute of the function.
+// Products are exact (or FMA is what is meant, see gemm_bf16.hpp), so contraction into FMA is welcome in these loops
+// and only here. clang takes the wish at the start of a block, g++ as an attribute of the function.
 #ifdef __clang__
 #define QUADS_CONTRACT_FUNCTION
 #define QUADS_CONTRACT_BLOCK _Pragma("clang fp contract(fast)")
@@ -40,37 +40,43 @@ struct TileRows {
     std::ptrdiff_t step;
 };
 
-// tile[i,j] += sum_k a[i,k] b[k,j], ascending k, rounding at each step. b is a packed panel (K, kTileColumns).
-QUADS_CONTRACT_FUNCTION inline void multiply_running(TileRows a, const float* b, int K, Tile& tile) {
+// sum[i,:] += a[i,k] b[k,:] for one k; b is a packed panel (K, kTileColumns).
+QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float* b, int k,
+                                                 Vector (&sum)[kTileRows][2]) {
     QUADS_CONTRACT_BLOCK
+    Vector b0, b1;
+    std::memcpy(&b0, b + k * kTileColumns, sizeof b0);
+    std::memcpy(&b1, b + k * kTileColumns + kLanes, sizeof b1);
+    for (int i = 0; i < kTileRows; ++i) {
+        const float value = a.row[i][k * a.step];
+        sum[i][0] += value * b0;
+        sum[i][1] += value * b1;
+    }
+}
+
+// tile[i,j] += sum_k a[i,k] b[k,j], ascending k, rounding at each step.
+QUADS_CONTRACT_FUNCTION inline void multiply_running(TileRows a, const float* b, int K, Tile& tile) {
     Vector sum[kTileRows][2];
     std::memcpy(sum, tile.sum, sizeof sum);
-    for (int k = 0; k < K; ++k) {
-        Vector b0, b1;
-        std::memcpy(&b0, b + k * kTileColumns, sizeof b0);
-        std::memcpy(&b1, b + k * kTileColumns + kLanes, sizeof b1);
-        for (int i = 0; i < kTileRows; ++i) {
-            const float value = a.row[i][k * a.step];
-            sum[i][0] += value * b0;
-            sum[i][1] += value * b1;
-        }
-    }
+    for (int k = 0; k < K; ++k) add_products(a, b, k, sum);
     std::memcpy(tile.sum, sum, sizeof sum);
 }
 
-// The same with the sums of NVFP4: each 16-block is summed from 0, exactly, and then added to the tile. a and, unless it
-// is nullptr, residual hold q * s; each block of b meets first the main and then the residual block.
-inline void multiply_blocks(TileRows a, const TileRows* residual, const float* b, int K, Tile& tile) {
+// The same with the sums of NVFP4, K a multiple of 16: each block is summed from 0, exactly, and then added to the
+// tile. a and residual hold q * s; with two passes each block of b meets first a's and then residual's.
+template <int kPasses>
+QUADS_CONTRACT_FUNCTION inline void multiply_blocks(TileRows a, TileRows residual, const float* b, int K, Tile& tile) {
     for (int first = 0; first < K; first += kBlock) {
-        const int depth = std::min(kBlock, K - first);
-        for (const TileRows* source : {static_cast<const TileRows*>(&a), residual}) {
-            if (source == nullptr) continue;
-            TileRows block = *source;
-            for (const float*& row : block.row) row += first;
-            Tile dot = {};
-            multiply_running(block, b + first * kTileColumns, depth, dot);
+        for (int pass = 0; pass < kPasses; ++pass) {
+            Vector dot[kTileRows][2] = {};
+            for (int k = first; k < first + kBlock; ++k) add_products(pass == 0 ? a : residual, b, k, dot);
             for (int i = 0; i < kTileRows; ++i) {
-                for (int j = 0; j < kTileColumns; ++j) tile.sum[i][j] += dot.sum[i][j];
+                for (int half = 0; half < 2; ++half) {
+                    Vector sum;
+                    std::memcpy(&sum, tile.sum[i] + half * kLanes, sizeof sum);
+                    sum += dot[i][half];
+                    std::memcpy(tile.sum[i] + half * kLanes, &sum, sizeof sum);
+                }
             }
         }
     }

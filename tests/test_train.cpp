@@ -1,4 +1,5 @@
 // Runs as a user sees them: the same bytes whatever the threads, the table of operations and the interruptions.
+#include "reference/parallel.hpp"
 #include "src/train.hpp"
 
 #include <fstream>

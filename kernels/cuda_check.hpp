@@ -23,8 +23,9 @@ inline const char* hint_for(cudaError_t error) {
 }
 
 inline void cuda_check(cudaError_t error, const char* call, const char* file, int line) {
-    check(error == cudaSuccess, "CUDA: ", cudaGetErrorString(error), " in ", call, " (", file, ":", line, ").",
-          hint_for(error));
+    if (error == cudaSuccess) return;
+    cudaGetLastError();  // forget it, or the next launch would be blamed for it
+    fail("CUDA: ", cudaGetErrorString(error), " in ", call, " (", file, ":", line, ").", hint_for(error));
 }
 
 }  // namespace quads::kernels

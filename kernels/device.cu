@@ -23,7 +23,10 @@ int choose_device() {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
-    check(error == cudaSuccess, "No usable GPU: ", cudaGetErrorString(error), ".", hint_for(error));
+    // The runtime's own words for a missing driver speak of its version.
+    const char* reason = error == cudaErrorInsufficientDriver ? "the NVIDIA driver is missing or older than this CUDA"
+                                                              : cudaGetErrorString(error);
+    check(error == cudaSuccess, "No usable GPU: ", reason, ".", hint_for(error));
     cudaDeviceProp properties{};
     for (int device = 0; device < count; ++device) {
         CUDA_CHECK(cudaGetDeviceProperties(&properties, device));

@@ -5,15 +5,18 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/codec.hpp"
 #include "src/operations.hpp"
 #include "tests/catch.hpp"
+#include "tests/compare.hpp"
 
 namespace quads::gpu_test {
 
@@ -36,7 +39,16 @@ public:
         const std::vector<unsigned char> fill(bytes + kGuard, poison_);
         void* memory = take(fill.size());
         op.to_device(memory, fill.data(), fill.size());
-        outputs_.push_back({memory, bytes, sizeof(Element)});
+        outputs_.push_back([=] {
+            std::vector<unsigned char> raw(bytes + kGuard);
+            op.to_host(raw.data(), memory, raw.size());
+            Result result;
+            std::vector<Element>& values = std::get<std::vector<Element>>(result.values);
+            values.resize(size);
+            if (bytes > 0) std::memcpy(values.data(), raw.data(), bytes);
+            result.guard_intact = std::count(raw.begin() + bytes, raw.end(), poison_) == kGuard;
+            return result;
+        });
         return static_cast<Element*>(memory);
     }
 
@@ -51,31 +63,19 @@ public:
     Groups groups(const std::vector<int>& offsets) { return {input(offsets), static_cast<int>(offsets.size()) - 1}; }
 
     struct Result {
-        std::vector<unsigned char> bytes;
-        std::size_t element;
+        std::tuple<std::vector<float>, std::vector<int>, std::vector<std::uint8_t>> values;  // one of them is used
         bool guard_intact;
     };
     std::vector<Result> results() const {
         std::vector<Result> all;
-        for (const Output& output : outputs_) {
-            std::vector<unsigned char> bytes(output.bytes + kGuard);
-            op.to_host(bytes.data(), output.memory, bytes.size());
-            bool intact = true;
-            for (std::size_t i = output.bytes; i < bytes.size(); ++i) intact = intact && bytes[i] == poison_;
-            bytes.resize(output.bytes);
-            all.push_back({bytes, output.element, intact});
-        }
+        for (const auto& download : outputs_) all.push_back(download());
         return all;
     }
 
     const Operations& op;
 
 private:
-    static constexpr std::size_t kGuard = 512;
-    struct Output {
-        void* memory;
-        std::size_t bytes, element;
-    };
+    static constexpr int kGuard = 512;
 
     void* take(std::size_t bytes) {
         memory_.push_back(std::make_unique<Buffer<unsigned char>>(op, bytes));
@@ -84,31 +84,23 @@ private:
 
     unsigned char poison_;
     std::vector<std::unique_ptr<Buffer<unsigned char>>> memory_;
-    std::vector<Output> outputs_;
+    std::vector<std::function<Result()>> outputs_;
 };
 
-// CHECKs that run(arrays) gives the same bits with both tables. A difference shows output, count and first element.
+// CHECKs that run(arrays) gives the same bits, and no NaN, with both tables.
 template <typename Run>
 void check_same_bits(const std::string& what, Run run) {
-    Arrays expected_arrays(cpu_operations(), 0xA5), actual_arrays(cuda_operations(), 0x5A);
+    Arrays expected_arrays(cpu_operations(), 0xA5), found_arrays(cuda_operations(), 0x5A);
     run(expected_arrays);
-    run(actual_arrays);
-    const auto expected = expected_arrays.results(), actual = actual_arrays.results();
+    run(found_arrays);
+    const auto expected = expected_arrays.results(), found = found_arrays.results();
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        const std::size_t size = expected[i].element;
-        std::size_t differ = 0, first = 0;
-        for (std::size_t j = 0; j < expected[i].bytes.size(); j += size) {
-            if (std::memcmp(&expected[i].bytes[j], &actual[i].bytes[j], size) == 0) continue;
-            if (differ++ == 0) first = j / size;
-        }
-        std::uint32_t expected_bits = 0, actual_bits = 0;
-        if (differ > 0) std::memcpy(&expected_bits, &expected[i].bytes[first * size], size);
-        if (differ > 0) std::memcpy(&actual_bits, &actual[i].bytes[first * size], size);
-        INFO(what << ": output " << i << ", first difference at element " << first << ", expected bits 0x" << std::hex
-                  << expected_bits << ", found 0x" << actual_bits);
-        CHECK(differ == 0);
+        INFO(what << ", output " << i);
+        CHECK(bit_difference(std::get<0>(found[i].values), std::get<0>(expected[i].values)) == "");
+        CHECK(bit_difference(std::get<1>(found[i].values), std::get<1>(expected[i].values)) == "");
+        CHECK(bit_difference(std::get<2>(found[i].values), std::get<2>(expected[i].values)) == "");
         CHECK(expected[i].guard_intact);
-        CHECK(actual[i].guard_intact);
+        CHECK(found[i].guard_intact);
     }
 }
 

@@ -49,6 +49,9 @@ endif
 LIBS :=
 -include kernels/kernels.mk
 
+# The C library, the verify tool, the labs and the notebooks.
+-include notebooks/notebooks.mk
+
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 

@@ -1,10 +1,10 @@
 // Runs as a user sees them: the same bytes whatever the threads, the table of operations and the interruptions.
-#include "reference/parallel.hpp"
 #include "src/train.hpp"
 
 #include <fstream>
 #include <sstream>
 
+#include "reference/parallel.hpp"
 #include "src/files.hpp"
 #include "tests/catch.hpp"
 #include "tests/refusal.hpp"

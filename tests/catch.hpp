@@ -3,9 +3,11 @@
 #pragma once
 
 #if __has_include(<catch2/catch_test_macros.hpp>)  // version 3
+#include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+using Catch::Approx;
 #else  // version 2
 #include <catch2/catch.hpp>
 #endif

@@ -101,6 +101,21 @@ void multiply_tile(const Left& left, int i, int rows, const float* panel, int de
     }
 }
 
+// Writes a tile whose first row is m, times the factors if its sums are finished.
+template <typename Factor>
+void store_tile(Tile& tile, int rows, int columns, bool finished, int m, const Factor& factor, float* out, int N) {
+    for (int r = 0; r < rows; ++r) {
+        const float scale = finished ? factor(m + r) : 1.0f;
+        for (float& sum : tile.sum[r]) sum *= scale;
+        float* row = out + static_cast<std::size_t>(r) * N;
+        if (columns == kTileColumns) {
+            std::memcpy(row, tile.sum[r], sizeof tile.sum[r]);  // a constant length: a few vector stores
+        } else {
+            std::copy(tile.sum[r], tile.sum[r] + columns, row);
+        }
+    }
+}
+
 // y[m,n] = factor(m) * sum_k a[m,k] b[k,n] for rows begin .. end-1 of one group. load(first, rows, k, depth) gives a
 // part of a. Where K is taken in several chunks the running sums wait in y, which changes no bit of them.
 template <int kPasses, typename Load, typename Factor>
@@ -120,13 +135,11 @@ void multiply_rows(int begin, int end, int N, int K, int chunk_depth, Panels b, 
                     float* out = y + static_cast<std::size_t>(first + i) * N + n;
                     const int stored = std::min(kTileRows, rows - i);
                     for (int r = 0; r < stored && k > 0; ++r) {
-                        std::copy(out + r * N, out + r * N + columns, tile.sum[r]);
+                        const float* row = out + static_cast<std::size_t>(r) * N;
+                        std::copy(row, row + columns, tile.sum[r]);
                     }
                     multiply_tile<kPasses>(left, i, rows, panel, depth, tile);
-                    for (int r = 0; r < stored; ++r) {
-                        const float scale = k + depth == K ? factor(first + i + r) : 1.0f;
-                        for (int j = 0; j < columns; ++j) out[r * N + j] = tile.sum[r][j] * scale;
-                    }
+                    store_tile(tile, stored, columns, k + depth == K, first + i, factor, out, N);
                 }
             }
             k += depth;
@@ -172,8 +185,8 @@ void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_ou
             return Left{rounded, nullptr, depth, 1};
         };
         multiply_rows<0>(begin, end, K, N, kChunkDepth,
-                             {b.data + static_cast<std::size_t>(e) * N * kTileColumns, b.stride}, load,
-                             [&](int) { return factor; }, dx);
+                         {b.data + static_cast<std::size_t>(e) * N * kTileColumns, b.stride}, load,
+                         [&](int) { return factor; }, dx);
     });
 }
 
@@ -194,9 +207,9 @@ void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, i
                 return Left{rounded, nullptr, 1, rows};
             };
             multiply_rows<0>(first_tile * kTileRows, std::min(last_tile * kTileRows, N), K,
-                                 groups.offsets[e + 1] - groups.offsets[e], kChunkDepth,
-                                 {b.data + first_row * kTileColumns, b.stride}, load, [](int) { return 1.0f; },
-                                 dw + static_cast<std::size_t>(e) * N * K);
+                             groups.offsets[e + 1] - groups.offsets[e], kChunkDepth,
+                             {b.data + first_row * kTileColumns, b.stride}, load, [](int) { return 1.0f; },
+                             dw + static_cast<std::size_t>(e) * N * K);
         }
     });
 }

@@ -1,6 +1,7 @@
 #include "reference/parallel.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -12,70 +13,95 @@
 namespace quads {
 namespace {
 
-// Workers that wait for one job at a time; the calling thread takes part 0.
+constexpr int kSpins = 4000;  // looks at a shared word before sleeping; waking a sleeper costs as much as a small job
+
+void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Workers that wait for one job at a time; the calling thread takes part 0. Whoever waits looks for a while and then sleeps.
 class Pool {
 public:
     explicit Pool(int threads) {
         for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
     }
     ~Pool() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stop_ = true;
-        }
-        wake_.notify_all();
+        stop_ = true;
+        start_generation();
         for (std::thread& worker : workers_) worker.join();
     }
     int size() const { return static_cast<int>(workers_.size()) + 1; }
 
     // Runs job(part) for part = 0 .. size()-1 and waits for all of them.
     void run(const std::function<void(int)>& job) {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            job_ = &job;
-            pending_ = size() - 1;
-            error_ = nullptr;
-            ++generation_;
-        }
-        wake_.notify_all();
+        job_ = &job;
+        error_ = nullptr;
+        pending_ = size() - 1;
+        start_generation();
         attempt(0);
-        std::unique_lock<std::mutex> lock(mutex_);
-        done_.wait(lock, [this] { return pending_ == 0; });
+        wait_until(done_, [this] { return pending_ == 0; });
         if (error_) std::rethrow_exception(error_);
     }
 
 private:
+    // A condition that sleepers wait for. Whoever makes it true wakes them only if there are any.
+    struct Bell {
+        std::mutex mutex;
+        std::condition_variable rung;
+        std::atomic<int> sleepers{0};
+
+        void ring() {
+            if (sleepers == 0) return;
+            std::lock_guard<std::mutex> lock(mutex);
+            rung.notify_all();
+        }
+    };
+
+    template <typename Condition>
+    static void wait_until(Bell& bell, const Condition& condition) {
+        for (int spin = 0; spin < kSpins; ++spin) {
+            if (condition()) return;
+            pause();
+        }
+        // A sleeper counts itself before its last look and the other side looks at the count after its change, so one of the
+        // two sees the other (both in sequentially consistent order).
+        std::unique_lock<std::mutex> lock(bell.mutex);
+        ++bell.sleepers;
+        bell.rung.wait(lock, condition);
+        --bell.sleepers;
+    }
+
+    void start_generation() {
+        ++generation_;
+        started_.ring();
+    }
     void attempt(int part) {
         try {
             (*job_)(part);
         } catch (...) {
-            std::lock_guard<std::mutex> lock(mutex_);
+            std::lock_guard<std::mutex> lock(error_mutex_);
             if (!error_) error_ = std::current_exception();
         }
     }
     void work(int part) {
-        long seen = 0;
-        while (true) {
-            {
-                std::unique_lock<std::mutex> lock(mutex_);
-                wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
-                if (stop_) return;
-                seen = generation_;
-            }
+        for (long seen = 0;; ++seen) {
+            wait_until(started_, [&] { return generation_ != seen; });
+            if (stop_) return;
             attempt(part);
-            std::lock_guard<std::mutex> lock(mutex_);
-            if (--pending_ == 0) done_.notify_one();
+            if (--pending_ == 0) done_.ring();
         }
     }
 
     std::vector<std::thread> workers_;
-    std::mutex mutex_;
-    std::condition_variable wake_, done_;
+    Bell started_, done_;
     const std::function<void(int)>* job_ = nullptr;
+    std::mutex error_mutex_;
     std::exception_ptr error_;
-    long generation_ = 0;
-    int pending_ = 0;
-    bool stop_ = false;
+    std::atomic<long> generation_{0};
+    std::atomic<int> pending_{0};
+    std::atomic<bool> stop_{false};
 };
 
 int requested_threads = 0;

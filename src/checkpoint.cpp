@@ -1,5 +1,6 @@
 #include "src/checkpoint.hpp"
 
+#include <cmath>
 #include <cstdlib>
 
 #include "src/safetensors.hpp"
@@ -48,6 +49,10 @@ Checkpoint load_checkpoint(const std::string& path) {
     for (const ParameterShape& p : layout.all()) {
         const auto append = [&](std::vector<float>& flat, const std::string& prefix) {
             const std::vector<float> values = file.values<float>(prefix + p.name, shape_of(p));
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                check(std::isfinite(values[i]), "The tensor '", prefix, p.name, "' of '", path, "' holds ", values[i],
+                      " at element ", i, ", expected finite numbers. Use a checkpoint from before the run diverged.");
+            }
             flat.insert(flat.end(), values.begin(), values.end());
         };
         append(checkpoint.state.parameters, "");

@@ -16,7 +16,8 @@ struct Checkpoint {
 // and "config". Written to a temporary file first, so that the old file survives a kill or a full disk.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-// Error for a missing, truncated or foreign file, and for tensors that do not fit the model configuration stored with them.
+// Error for a missing, truncated or foreign file, for tensors that do not fit the model
+// configuration stored with them, and for values that are not finite.
 Checkpoint load_checkpoint(const std::string& path);
 
 // The same, and Error unless the checkpoint's model is the given one.

@@ -1,6 +1,7 @@
 // Runs as a user sees them: the same bytes whatever the threads, the table of operations and the interruptions.
 #include "src/train.hpp"
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -113,6 +114,13 @@ TEST_CASE("A base that is missing, truncated or foreign is refused before anythi
     CHECK_FALSE(refused("missing", "").empty());
     CHECK_FALSE(refused("truncated", bytes.substr(0, bytes.size() - 100)).empty());
     CHECK_FALSE(refused("foreign", "not a safetensors file at all").empty());
+    std::vector<float> parameters = initial_parameters(config.model, 4);
+    parameters[ParameterLayout(config.model).head.offset + 5] = std::nanf("");
+    config.base = folder.file("nan");
+    save_checkpoint(config.base, {config, {parameters, {}, {}, 0}});
+    const std::string sentence = refusal([&] { train(cpu_operations(), config, files_of(folder, "never"), kSilent); });
+    CHECK(sentence.find("'head'") != std::string::npos);
+    CHECK(sentence.find("element 5") != std::string::npos);
     CHECK_FALSE(std::ifstream(folder.file("never.jsonl")).good());
     CHECK_FALSE(std::ifstream(folder.file("never.safetensors")).good());
 }

@@ -52,9 +52,9 @@ std::string describe(Element found, Element expected) {
 
 }  // namespace compare
 
-// "" if both hold the same bits and no NaN, else a sentence: how many elements differ, and the first three of them. With
-// `columns`, places are given as row and column; with `input`, an array of the same shape, the 16-block of input around
-// the first place is shown too.
+// "" if both hold the same bits and no NaN, else a sentence: how many elements differ, and the first three of them.
+// With `columns`, places are given as row and column; with `input`, an array of the same shape, the 16-block of input
+// around the first place is shown too.
 template <typename Element>
 std::string bit_difference(const std::vector<Element>& found, const std::vector<Element>& expected,
                            std::size_t columns = 0, const std::vector<float>& input = {}) {

@@ -36,8 +36,8 @@ TEST_CASE("compare: names row, column and the block of the input", "[compare]") 
     for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i);
     found[20 + 17] = 2.0f;
     REQUIRE(bit_difference(found, expected, 20, input) ==
-            "1 of 40 elements differ; row 1, column 17: found 2 (0x40000000), expected 1 (0x3f800000), 8388608 ulp apart; "
-            "input of that block: 36 37 38 39");
+            "1 of 40 elements differ; row 1, column 17: found 2 (0x40000000), expected 1 (0x3f800000), "
+            "8388608 ulp apart; input of that block: 36 37 38 39");
 }
 
 TEST_CASE("compare: counts floats between two values", "[compare]") {

@@ -28,8 +28,8 @@ void gather_rows(const float* x,     // (T, D)
                  int R, int D,
                  float* y);          // (R, D)
 
-// y[t,d] = sum_s gates[t,s] * x[place[t,s],d], ascending slot, by fma from 0; without gates, the plain sum from 0 (which
-// is the backward of gather_rows).
+// y[t,d] = sum_s gates[t,s] * x[place[t,s],d], ascending slot, by fma from 0; without gates, the plain sum from 0
+// (which is the backward of gather_rows).
 void combine_rows(const float* x,      // (R, D)
                   const int* place,    // (T, S)
                   const float* gates,  // (T, S) or nullptr

@@ -29,7 +29,7 @@ double silu(double x) { return std::isinf(x) && x < 0 ? 0.0 : x * sigmoid(x); }
 double rsqrt(double x) { return 1 / std::sqrt(x); }
 
 const Function kFunctions[] = {
-    {"exp", exact_exp, std::exp, 0.91, -kInfinity},       {"log", exact_log, std::log, 0.80, -kInfinity},
+    {"exp", exact_exp, std::exp, 0.94, -kInfinity},       {"log", exact_log, std::log, 0.80, -kInfinity},
     {"sigmoid", exact_sigmoid, sigmoid, 2.4, -kInfinity}, {"silu", exact_silu, silu, 3.2, -87.0f},
     {"rsqrt", exact_rsqrt, rsqrt, 1.5, -kInfinity},
 };

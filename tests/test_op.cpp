@@ -6,6 +6,7 @@
 #include "reference/codec.hpp"
 #include "reference/gemm_bf16.hpp"
 #include "reference/gemm_w4a4.hpp"
+#include "reference/oracles.hpp"
 #include "src/commands/commands.hpp"
 #include "src/npy.hpp"
 #include "tests/catch.hpp"
@@ -92,6 +93,10 @@ TEST_CASE("op writes the reference's bits", "[op]") {
         run({"gemm_w4a4", x_path, w_path, "--outer", outer, "--out", out});
         same_bytes(out + "/y.npy", y, {kM, kN});
 
+        reference::gemm_w4a4_tensor_core(main.view(), weights.view(), x_groups, kM, kN, kK, y.data());
+        run({"gemm_w4a4_tensor_core", x_path, w_path, "--outer", outer, "--out", out});
+        same_bytes(out + "/y.npy", y, {kM, kN});
+
         for (const auto& [name, selection] :
              {std::pair("batch", ResidualSelection::batch), std::pair("token", ResidualSelection::token)}) {
             reference::quantize_nvfp4_residual(x.data(), main.view(), x_groups, kM, kK, 0.25f, selection,
@@ -112,7 +117,7 @@ TEST_CASE("op writes the reference's bits", "[op]") {
     }
 }
 
-TEST_CASE("op rounds the operands of a BF16 GEMM", "[op]") {
+TEST_CASE("op rounds the operands of a BF16 GEMM, plain and as a tensor core", "[op]") {
     TemporaryFolder folder;
     std::vector<float> x = random_values(kM * kK, 3), w = random_values(kN * kK, 4), y(kM * kN);
     write_npy(folder.file("x.npy"), Tensor::of(x, {kM, kK}));
@@ -122,5 +127,8 @@ TEST_CASE("op rounds the operands of a BF16 GEMM", "[op]") {
     const int rows[] = {0, kM};
     reference::gemm_bf16(x.data(), w.data(), nullptr, {rows, 1}, kM, kN, kK, y.data());
     run({"gemm_bf16", folder.file("x.npy"), folder.file("w.npy"), "--out", folder.file("out")});
+    same_bytes(folder.file("out/y.npy"), y, {kM, kN});
+    reference::gemm_bf16_tensor_core(x.data(), w.data(), nullptr, {rows, 1}, kM, kN, kK, y.data());
+    run({"gemm_bf16_tensor_core", folder.file("x.npy"), folder.file("w.npy"), "--out", folder.file("out")});
     same_bytes(folder.file("out/y.npy"), y, {kM, kN});
 }

@@ -9,6 +9,7 @@
 #include "reference/gemm_bf16.hpp"
 #include "reference/gemm_w4a4.hpp"
 #include "reference/nvfp4.hpp"
+#include "reference/oracles.hpp"
 #include "src/commands/arguments.hpp"
 #include "src/commands/commands.hpp"
 #include "src/files.hpp"
@@ -34,7 +35,11 @@ const Command kCommand{
     "  gemm_w4a4_residual        x w                                         y\n"
     "    with --packed           x_codes x_scales x_outer residual_codes\n"
     "                            residual_scales w_codes w_scales w_outer    y\n"
+    "  gemm_w4a4_tensor_core     as gemm_w4a4: Blackwell's mxf4nvf4, a\n"
+    "                            model not yet confirmed on hardware         y\n"
     "  gemm_bf16                 x w (rounded to BF16 first)                 y\n"
+    "  gemm_bf16_tensor_core     x w (rounded to BF16 first): the bits of\n"
+    "                            Hopper's mma.m16n8k16                       y\n"
     "\n"
     "  file             shape        type     content\n"
     "  x, w             (M,K) (N,K)  float32  finite, C order, K >= 1\n"
@@ -192,47 +197,46 @@ Outputs run_dequantize(const Request& request) {
     return {{"x", Tensor::of(x, {packed.rows, K})}};
 }
 
-Outputs multiply(Packed& x, Packed* residual, Packed& w) {
-    check_widths(x.K, w.K);
+void check_matrix_outer(const Packed& w) {
     check(w.outer_scale == OuterScale::group, "w has ", w.outer.size(), " outer scales, expected one for the matrix.");
-    std::vector<float> y(std::size_t(x.rows) * w.rows);
-    if (residual == nullptr) {
-        reference::fast::gemm_w4a4(x.view(), w.view(), x.groups(), x.rows, w.rows, x.K, y.data());
-    } else {
-        check(residual->rows == x.rows && residual->K == x.K, "the residual has ", residual->rows, " rows of ",
-              residual->K, " columns, expected x's ", x.rows, " of ", x.K, ".");
-        reference::fast::gemm_w4a4_residual(x.view(), residual->view(), w.view(), x.groups(), x.rows, w.rows, x.K,
-                                            y.data());
+}
+
+// Both operands from their six files, or quantised from x and w.
+std::pair<Packed, Packed> read_operands(const Request& request) {
+    const std::vector<std::string>& f = request.files;
+    if (request.packed) {
+        std::pair<Packed, Packed> packed{read_packed(f[0], f[1], f[2]), read_packed(f[3], f[4], f[5])};
+        check_widths(packed.first.K, packed.second.K);
+        check_matrix_outer(packed.second);
+        return packed;
     }
+    const Matrix x = read_matrix(f[0]), w = read_matrix(f[1]);
+    check_widths(x.columns, w.columns);
+    return {quantize(x, request.outer_scale), quantize(w, OuterScale::group)};
+}
+
+template <auto gemm>
+Outputs run_gemm_w4a4(const Request& request) {
+    auto [x, w] = read_operands(request);
+    std::vector<float> y(std::size_t(x.rows) * w.rows);
+    gemm(x.view(), w.view(), x.groups(), x.rows, w.rows, x.K, y.data());
     return {{"y", Tensor::of(y, {x.rows, w.rows})}};
 }
 
-Outputs run_gemm_w4a4(const Request& request) {
-    const std::vector<std::string>& f = request.files;
-    if (request.packed) {
-        Packed x = read_packed(f[0], f[1], f[2]), w = read_packed(f[3], f[4], f[5]);
-        return multiply(x, nullptr, w);
-    }
-    const Matrix x = read_matrix(f[0]), w = read_matrix(f[1]);
-    check_widths(x.columns, w.columns);
-    Packed x_packed = quantize(x, request.outer_scale), w_packed = quantize(w, OuterScale::group);
-    return multiply(x_packed, nullptr, w_packed);
-}
-
 Outputs run_gemm_w4a4_residual(const Request& request) {
-    const std::vector<std::string>& f = request.files;
-    if (request.packed) {
-        Packed x = read_packed(f[0], f[1], f[2]), w = read_packed(f[5], f[6], f[7]);
-        Packed residual = read_packed(f[3], f[4], x.outer_scale);
-        return multiply(x, &residual, w);
-    }
-    const Matrix x = read_matrix(f[0]), w = read_matrix(f[1]);
-    check_widths(x.columns, w.columns);
-    Packed x_packed = quantize(x, request.outer_scale), w_packed = quantize(w, OuterScale::group);
-    Packed residual = quantize_residual(x, x_packed, request);
-    return multiply(x_packed, &residual, w_packed);
+    Request operands = request;
+    if (request.packed) operands.files.erase(operands.files.begin() + 3, operands.files.begin() + 5);
+    auto [x, w] = read_operands(operands);
+    Packed residual = request.packed ? read_packed(request.files[3], request.files[4], x.outer_scale)
+                                     : quantize_residual(read_matrix(request.files[0]), x, request);
+    check(residual.rows == x.rows && residual.K == x.K, "the residual has ", residual.rows, " rows of ", residual.K,
+          " columns, expected x's ", x.rows, " of ", x.K, ".");
+    std::vector<float> y(std::size_t(x.rows) * w.rows);
+    reference::fast::gemm_w4a4_residual(x.view(), residual.view(), w.view(), x.groups(), x.rows, w.rows, x.K, y.data());
+    return {{"y", Tensor::of(y, {x.rows, w.rows})}};
 }
 
+template <auto gemm>
 Outputs run_gemm_bf16(const Request& request) {
     Matrix x = read_matrix(request.files[0]), w = read_matrix(request.files[1]);
     check_widths(x.columns, w.columns);
@@ -240,8 +244,7 @@ Outputs run_gemm_bf16(const Request& request) {
     for (float& value : w.values) value = bf16_round(value);
     std::vector<float> y(std::size_t(x.rows) * w.rows);
     const int offsets[] = {0, x.rows};
-    reference::fast::gemm_bf16(x.values.data(), w.values.data(), nullptr, {offsets, 1}, x.rows, w.rows, x.columns,
-                               y.data());
+    gemm(x.values.data(), w.values.data(), nullptr, {offsets, 1}, x.rows, w.rows, x.columns, y.data());
     return {{"y", Tensor::of(y, {x.rows, w.rows})}};
 }
 
@@ -256,9 +259,11 @@ const std::vector<Operation> kOperations{
     {"quantize_nvfp4", 1, 0, {"--outer"}, run_quantize},
     {"quantize_nvfp4_residual", 1, 0, {"--outer", "--ratio", "--select"}, run_quantize_residual},
     {"dequantize_nvfp4", 3, 0, {"--columns"}, run_dequantize},
-    {"gemm_w4a4", 2, 6, {"--outer", "--packed"}, run_gemm_w4a4},
+    {"gemm_w4a4", 2, 6, {"--outer", "--packed"}, run_gemm_w4a4<reference::fast::gemm_w4a4>},
+    {"gemm_w4a4_tensor_core", 2, 6, {"--outer", "--packed"}, run_gemm_w4a4<reference::gemm_w4a4_tensor_core>},
     {"gemm_w4a4_residual", 2, 8, {"--outer", "--packed", "--ratio", "--select"}, run_gemm_w4a4_residual},
-    {"gemm_bf16", 2, 0, {}, run_gemm_bf16},
+    {"gemm_bf16", 2, 0, {}, run_gemm_bf16<reference::fast::gemm_bf16>},
+    {"gemm_bf16_tensor_core", 2, 0, {}, run_gemm_bf16<reference::gemm_bf16_tensor_core>},
 };
 
 const Operation& find_operation(const std::string& name) {

@@ -9,8 +9,8 @@ namespace quads {
 namespace {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-constexpr double kWidth = 920, kHeight = 380;
-constexpr double kLeft = 74, kRight = 780, kTop = 46, kBottom = 330;  // of the plot, in pixels
+constexpr double kWidth = 936, kHeight = 380;
+constexpr double kLeft = 92, kRight = 796, kTop = 46, kBottom = 330;  // of the plot, in pixels
 
 // Okabe and Ito's palette; dashes tell modes apart where colour does not.
 struct Look {

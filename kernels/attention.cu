@@ -30,9 +30,12 @@ Head make_head(SequenceTree tree, int D, int H) {
     return {tree, D, C, static_cast<float>(1.0 / std::sqrt(static_cast<double>(C)))};
 }
 
-// Bytes of shared memory for `arrays` floats per key of the longest sequence.
+// Keys of the longest sequence, rounded up because the compiler reads shared memory four floats at a time.
+__host__ __device__ int key_capacity(SequenceTree tree) { return (tree.prompt + tree.response + 3) / 4 * 4; }
+
+// Bytes of shared memory for `arrays` floats per key.
 std::size_t shared_bytes(SequenceTree tree, int arrays) {
-    const std::size_t bytes = static_cast<std::size_t>(tree.prompt + tree.response) * arrays * sizeof(float);
+    const std::size_t bytes = static_cast<std::size_t>(key_capacity(tree)) * arrays * sizeof(float);
     check(bytes <= 48 * 1024, "A sequence of ", tree.prompt + tree.response,
           " tokens is too long for the CUDA attention, expected at most ", 48 * 1024 / sizeof(float) / arrays,
           ". Shorten it or run with --device cpu.");
@@ -100,7 +103,7 @@ __global__ void query_gradient_kernel(const float* d_o, const float* q, const fl
     extern __shared__ float shared[];
     const int t = blockIdx.x, keys = head.tree.keys(t), longest = head.tree.prompt + head.tree.response;
     float* p = shared;
-    float* dp = shared + longest;
+    float* dp = shared + key_capacity(head.tree);
     probabilities(head, head.row(q, t), k, t, p);
     for (int i = lane_id(); i < keys; i += kWarp) {
         const float* value = head.row(v, head.tree.key_row(t, i));

@@ -9,6 +9,7 @@ namespace quads::kernels {
 constexpr int kSumColumns = 8;   // columns of a block: 32 bytes, the smallest piece that memory delivers
 constexpr int kSumRows = 256;    // rows of a chunk
 constexpr int kSumThreads = 256;
+constexpr int kSumAhead = 16;    // divides kSumRows
 
 // sum_{begin <= row < end} a * b by fma from 0, {a, b} = terms(row, column), for the columns first .. first + 7 below
 // `columns`. store(column, sum) is called once a column. A block of kSumThreads threads calls it.
@@ -36,10 +37,14 @@ __device__ void column_sums(int begin, int end, int first, int columns, Terms te
         for (int i = 0; i < kEach; ++i) chunk[my_row + i * (kSumThreads / kSumColumns)][my_column] = next[i];
         __syncthreads();
         fetch(from + kSumRows);
-        if (threadIdx.x < kSumColumns) {
-            const int rows = min(kSumRows, end - from);
-#pragma unroll 16
-            for (int row = 0; row < rows; ++row) sum = fmaf(chunk[row][threadIdx.x].x, chunk[row][threadIdx.x].y, sum);
+        if (threadIdx.x >= kSumColumns) continue;
+        // Sixteen reads are under way before the first is used. Rows beyond the end hold zeros, which change no sum.
+        for (int row = 0; row < min(kSumRows, end - from); row += kSumAhead) {
+            float2 ahead[kSumAhead];
+#pragma unroll
+            for (int i = 0; i < kSumAhead; ++i) ahead[i] = chunk[row + i][threadIdx.x];
+#pragma unroll
+            for (int i = 0; i < kSumAhead; ++i) sum = fmaf(ahead[i].x, ahead[i].y, sum);
         }
     }
     if (threadIdx.x < kSumColumns && first + static_cast<int>(threadIdx.x) < columns) store(first + threadIdx.x, sum);

@@ -46,11 +46,12 @@ struct ScaledOutput {
 
 constexpr int kPatch = 16;   // dw: a block computes 16 x 16 outputs, one a thread
 constexpr int kDepth = 128;  // dw: rows staged at a time
+constexpr int kVector = 4;   // dw: rows that one read from shared memory delivers; also the pad between the lines
 
 // dw[e,n,k] = sum of dy[m,n] * x[m,k] down the rows of group e. While the block sums one chunk of rows from shared
 // memory it already fetches the next into registers.
 __global__ void weight_gradient_kernel(const float* dy, const float* x, Groups groups, int N, int K, float* dw) {
-    __shared__ float dys[kDepth][kPatch], xs[kDepth][kPatch];
+    __shared__ __align__(16) float dys[kPatch][kDepth + kVector], xs[kPatch][kDepth + kVector];  // [n or k][row]
     const int e = blockIdx.z, begin = groups.offsets[e], end = groups.offsets[e + 1];
     const int first_n = blockIdx.y * kPatch, first_k = blockIdx.x * kPatch;
     const int tx = threadIdx.x, ty = threadIdx.y;
@@ -72,14 +73,18 @@ __global__ void weight_gradient_kernel(const float* dy, const float* x, Groups g
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
-            dys[ty + i * kPatch][tx] = next_dy[i];
-            xs[ty + i * kPatch][tx] = next_x[i];
+            dys[tx][ty + i * kPatch] = next_dy[i];
+            xs[tx][ty + i * kPatch] = next_x[i];
         }
         __syncthreads();
         fetch(from + kDepth);
-        const int rows = min(kDepth, end - from);
-#pragma unroll 16
-        for (int m = 0; m < rows; ++m) acc = fmaf(dys[m][ty], xs[m][tx], acc);
+        // Rows beyond the end hold zeros, which change no sum.
+#pragma unroll 4
+        for (int m = 0; m < min(kDepth, end - from); m += kVector) {
+            const float4 a = *reinterpret_cast<const float4*>(&dys[ty][m]);
+            const float4 b = *reinterpret_cast<const float4*>(&xs[tx][m]);
+            acc = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, acc))));
+        }
     }
     const int n = first_n + ty, k = first_k + tx;
     if (n < N && k < K) dw[(static_cast<std::int64_t>(e) * N + n) * K + k] = acc;

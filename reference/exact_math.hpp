@@ -4,6 +4,9 @@
 //
 // Compile without fast-math and without contraction (g++ -ffp-contract=off, nvcc -fmad=false): a fused operation is
 // written as fmaf. Right at 0, infinities, NaN (a NaN stays a NaN of any payload), overflow and subnormals.
+//
+// Largest error in units in the last place of the result, over all floats (tests/test_exact_math.cpp):
+//   exp 0.94   log 0.84   sigmoid 2.41   silu 3.32, and 2^-142 absolute below x = -87   1 / sqrt 1.50
 #pragma once
 
 #include <cmath>

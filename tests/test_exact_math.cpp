@@ -29,8 +29,8 @@ double silu(double x) { return std::isinf(x) && x < 0 ? 0.0 : x * sigmoid(x); }
 double rsqrt(double x) { return 1 / std::sqrt(x); }
 
 const Function kFunctions[] = {
-    {"exp", exact_exp, std::exp, 0.94, -kInfinity},       {"log", exact_log, std::log, 0.80, -kInfinity},
-    {"sigmoid", exact_sigmoid, sigmoid, 2.4, -kInfinity}, {"silu", exact_silu, silu, 3.2, -87.0f},
+    {"exp", exact_exp, std::exp, 0.94, -kInfinity},        {"log", exact_log, std::log, 0.84, -kInfinity},
+    {"sigmoid", exact_sigmoid, sigmoid, 2.41, -kInfinity}, {"silu", exact_silu, silu, 3.32, -87.0f},
     {"rsqrt", exact_rsqrt, rsqrt, 1.5, -kInfinity},
 };
 

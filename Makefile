@@ -88,7 +88,7 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 	@rm -f $@
 	ar rcs $@ $^
 
-$(BUILD)/tests/%.o: INCLUDES += $(CATCH_INCLUDES)
+$(BUILD)/tests/%.o: private INCLUDES += $(CATCH_INCLUDES)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CXX) $(FLAGS) -c $< -o $@

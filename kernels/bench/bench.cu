@@ -169,8 +169,10 @@ void bench_prefill(Results& results, const Limits& limits) {
         const Yardstick yardstick{cublas_microseconds(Precision::bf16, M, N, K), cublas_microseconds(Precision::fp8, M, N, K)};
         results.add("prefill", "cublas_bf16", shape_of(M, N, K), yardstick.bf16, 2.0 * M * N * K / (yardstick.bf16 * 1e-6) / limits.tensor,
                     "BF16 tensor rate", yardstick);
-        bench_gemm(results, limits, "prefill", rung("6_prefill"), M, N, K, false, yardstick);
-        bench_gemm(results, limits, "prefill with residual", rung("6_prefill"), M, N, K, true, yardstick);
+        for (const char* name : {"6_prefill", "8_prefill_sm90a"}) {
+            bench_gemm(results, limits, "prefill", rung(name), M, N, K, false, yardstick);
+            bench_gemm(results, limits, "prefill with residual", rung(name), M, N, K, true, yardstick);
+        }
         if (M != 4096 || N != 4096) continue;
         for (const char* name : {"2_shared", "3_dp4a", "4_mma"}) {
             bench_gemm(results, limits, "prefill", rung(name), M, N, K, false, yardstick);

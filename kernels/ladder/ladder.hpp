@@ -34,6 +34,9 @@ GemmW4a4 gemm_w4a4_1_naive, gemm_w4a4_2_shared, gemm_w4a4_3_dp4a, gemm_w4a4_4_mm
 // of compute capability 12.0 or 12.1 and code built for 120a; Error elsewhere.
 GemmW4a4 gemm_w4a4_7_native_sm120a;
 
+// Needs a GPU of compute capability 9.0 and code built for 90a; Error elsewhere. Takes 2 bytes of scratch memory per element.
+GemmW4a4 gemm_w4a4_8_prefill_sm90a;
+
 // Order of the weights' bytes that a rung expects.
 enum class PackedOrder {
     rows,       // as reference/nvfp4.hpp says
@@ -51,6 +54,7 @@ struct GemmRung {
     const char* name;
     GemmW4a4* run;
     PackedOrder weights;
+    int major = 0;  // the compute capability (9: 9.0) that the rung needs, where it is not any
 };
 constexpr GemmRung kGemmRungs[] = {
     {"1_naive", gemm_w4a4_1_naive, PackedOrder::rows},
@@ -60,6 +64,7 @@ constexpr GemmRung kGemmRungs[] = {
     {"5_decode", gemm_w4a4_5_decode, PackedOrder::fragments},
     {"6_prefill", gemm_w4a4_6_prefill, PackedOrder::rows},
     {"7_emulated", gemm_w4a4_7_emulated, PackedOrder::rows},
+    {"8_prefill_sm90a", gemm_w4a4_8_prefill_sm90a, PackedOrder::rows, 9},
 };
 
 // Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads 16 bytes of codes

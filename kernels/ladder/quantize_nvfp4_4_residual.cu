@@ -15,6 +15,13 @@ namespace {
 
 constexpr int kBins = 2048, kBinsPerThread = kBins / kRowThreads;
 
+// A histogram with one word of padding per thread's bins, so that threads that walk through theirs meet no bank conflict.
+struct Histogram {
+    int counts[kBins + kRowThreads];
+
+    __device__ int& operator[](int bin) { return counts[bin + bin / kBinsPerThread]; }
+};
+
 // Sum of `mine` over this thread and all before it. Ends with a barrier.
 __device__ int inclusive_sum(int mine) {
     __shared__ int of_warp[kRowThreads / kWarp];
@@ -46,9 +53,9 @@ struct Selection {
 
 // Extends the prefix by the bits from `shift` on. visit(add) calls add(key) for every key of this thread.
 template <typename Visit>
-__device__ Selection refine(Selection before, int shift, int bits, int* histogram, Visit visit) {
+__device__ Selection refine(Selection before, int shift, int bits, Histogram& histogram, Visit visit) {
     __shared__ Selection after;
-    for (int i = threadIdx.x; i < kBins; i += kRowThreads) histogram[i] = 0;
+    for (int i = threadIdx.x; i < 1 << bits; i += kRowThreads) histogram[i] = 0;
     __syncthreads();
     visit([&](std::uint32_t key) {
         // The first digit has no bits above it to compare.
@@ -62,7 +69,8 @@ __device__ Selection refine(Selection before, int shift, int bits, int* histogra
     int mine = 0;
     for (int i = 0; i < kBinsPerThread; ++i) mine += top - i >= 0 ? histogram[top - i] : 0;
     int above = inclusive_sum(mine) - mine;
-    for (int i = 0; i < kBinsPerThread && top - i >= 0; ++i) {
+    const bool in_here = above < before.keep && before.keep <= above + mine;
+    for (int i = 0; in_here && i < kBinsPerThread && top - i >= 0; ++i) {
         const int here = histogram[top - i];
         if (above < before.keep && before.keep <= above + here) {
             after = {before.prefix << bits | static_cast<std::uint32_t>(top - i), before.keep - above, here};
@@ -76,7 +84,7 @@ __device__ Selection refine(Selection before, int shift, int bits, int* histogra
 // Sets all but the `count` largest magnitudes of the row to +0, 0 < count < K.
 template <int kSteps>
 __device__ void keep_largest(float (&r)[kSteps][kPerThread], int K, int count) {
-    __shared__ int histogram[kBins];
+    __shared__ Histogram histogram;
     const int first = threadIdx.x * kPerThread;
     const auto visit = [&](auto add) {
 #pragma unroll
@@ -133,12 +141,7 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, int K,
 
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-        const EightCodes eight = encode_eight(r[i], outer);
-        store_eight(eight, first + i * kRowStep, blocks, main.codes + code_row, main.scales + scale_row);
-#pragma unroll
-        for (int j = 0; j < kPerThread; ++j) {
-            r[i][j] -= (e2m1_decode(eight.codes >> (4 * j) & 15u) * eight.decoded_scale) * outer.decode;
-        }
+        store_eight(encode_eight(r[i], outer, r[i]), first + i * kRowStep, blocks, main.codes + code_row, main.scales + scale_row);
     }
     if (count == 0) {
 #pragma unroll

@@ -14,16 +14,25 @@ constexpr int kRowThreads = 128;                     // threads of one row
 constexpr int kPerThread = 8;                        // columns of a thread at a time
 constexpr int kRowStep = kRowThreads * kPerThread;   // columns of all threads at a time
 
-// e2m1_encode for numbers that are not NaN, in half the instructions. Adding 1.5 * 2^(e+22) to 2^e <= a < 2^(e+1) rounds a
-// to a multiple of 2^(e-1), the distance of E2M1 values there, and the low bits of the sum are that multiple: ties go to even.
-// Below 2 the distance is 0.5 throughout.
-QUADS_HOST_DEVICE inline std::uint32_t e2m1_encode_finite(float x) {
+// A number rounded to E2M1: its code, and the value of the code.
+struct RoundedE2m1 {
+    std::uint32_t code;
+    float value;
+};
+
+// e2m1_encode and e2m1_decode for numbers that are not NaN, in half the instructions. Adding 1.5 * 2^(e+22) to
+// 2^e <= a < 2^(e+1) rounds a to a multiple of 2^(e-1), the distance of E2M1 values there, and the low bits of the sum are that
+// multiple: ties go to even. Below 2 the distance is 0.5 throughout.
+QUADS_HOST_DEVICE inline RoundedE2m1 round_e2m1(float x) {
     const std::uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
     const std::uint32_t a = magnitude < 0x40C00000u ? magnitude : 0x40C00000u;  // 6
     const std::uint32_t exponent = (a > 0x3F800000u ? a : 0x3F800000u) & 0x7F800000u;
     const std::uint32_t magic = exponent + ((22u << 23) | 0x400000u);
-    const std::uint32_t multiple = float_bits(float_from_bits(a) + float_from_bits(magic)) - magic;
-    return (bits >> 28 & 8u) | (multiple + (exponent >> 22) - 254u);  // two more codes below for each power of two from 2 on
+    const float sum = float_from_bits(a) + float_from_bits(magic);
+    const float rounded = sum - float_from_bits(magic);
+    // Two more codes lie below for each power of two from 2 on.
+    const std::uint32_t code = float_bits(sum) - magic + (exponent >> 22) - 254u;
+    return {(bits >> 28 & 8u) | code, float_from_bits(float_bits(rounded) | (bits & 0x80000000u))};
 }
 
 // Columns k .. k + 7 of a row of K, zeros beyond its end.
@@ -45,14 +54,14 @@ __device__ inline float amax_of_eight(const float (&value)[kPerThread]) {
     return amax;
 }
 
-// Eight codes, lowest nibble first, and the scale of their block. The whole warp calls it.
+// Eight codes, lowest nibble first, and the scale of their block.
 struct EightCodes {
     std::uint32_t codes;
     std::uint8_t scale;
-    float decoded_scale;
 };
 
-__device__ inline EightCodes encode_eight(const float (&value)[kPerThread], Outer outer) {
+// Quantises eight columns; the whole warp calls it. lost, unless nullptr, gets x - (q * s) * g of each; it may be `value`.
+__device__ inline EightCodes encode_eight(const float (&value)[kPerThread], Outer outer, float* lost = nullptr) {
     float amax = amax_of_eight(value);
     amax = fmaxf(amax, __shfl_xor_sync(kAllLanes, amax, 1));
     const std::uint8_t scale = __nv_cvt_float_to_fp8(amax * (outer.encode * (1.0f / 6.0f)), __NV_SATFINITE, __NV_E4M3);
@@ -60,8 +69,13 @@ __device__ inline EightCodes encode_eight(const float (&value)[kPerThread], Oute
     const float inverse = fminf(__frcp_rn(decoded * outer.decode), FLT_MAX);
     std::uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < kPerThread; ++i) codes |= e2m1_encode_finite(value[i] * inverse) << (4 * i);
-    return {scale == 0 ? 0u : codes, scale, decoded};
+    for (int i = 0; i < kPerThread; ++i) {
+        const RoundedE2m1 rounded = round_e2m1(value[i] * inverse);
+        codes |= rounded.code << (4 * i);
+        // With a scale of 0 the codes become 0, and what rounded to them is lost as a whole: q * 0 is 0.
+        if (lost != nullptr) lost[i] = value[i] - (rounded.value * decoded) * outer.decode;
+    }
+    return {scale == 0 ? 0u : codes, scale};
 }
 
 // Maximum over the thread block of kRowThreads; every thread gets it.

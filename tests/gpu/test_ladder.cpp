@@ -33,6 +33,20 @@ Nvfp4 weights_for(const ladder::GemmRung& rung, Arrays& a, const Packed& w, int 
     return packed;
 }
 
+// The rungs that this GPU can run: one made for another says so, see the last test.
+std::vector<ladder::GemmRung> rungs_here() {
+    std::vector<ladder::GemmRung> rungs;
+    for (const ladder::GemmRung& rung : ladder::kGemmRungs) {
+        try {
+            rung.run({}, nullptr, {}, {nullptr, 1}, 0, 0, 16, nullptr);
+            rungs.push_back(rung);
+        } catch (const Error& error) {
+            WARN(rung.name << " is skipped: " << error.what());
+        }
+    }
+    return rungs;
+}
+
 void check_rung(const ladder::GemmRung& rung, Values& values, const std::vector<int>& offsets, int N, int K) {
     const int E = static_cast<int>(offsets.size()) - 1, M = offsets.back();
     const OuterScale scale = values.integer(0, 1) == 0 ? OuterScale::row : OuterScale::group;
@@ -89,7 +103,7 @@ void check_quantize(const std::vector<float>& x, const std::vector<int>& offsets
 
 TEST_CASE("ladder: every W4A4 rung over sizes", "[gpu][ladder]") {
     Values values(1);
-    for (const ladder::GemmRung& rung : ladder::kGemmRungs) {
+    for (const ladder::GemmRung& rung : rungs_here()) {
         for (int M : {1, 8, 15, 17, 33, 129}) {
             for (int N : {1, 16, 31, 129}) {
                 for (int K : {1, 16, 33, 64, 80, 128, 1040}) check_rung(rung, values, {0, M}, N, K);
@@ -103,7 +117,7 @@ TEST_CASE("ladder: every W4A4 rung over sizes", "[gpu][ladder]") {
 
 TEST_CASE("ladder: every W4A4 rung over expert counts, with empty experts and one that takes all", "[gpu][ladder]") {
     Values values(2);
-    for (const ladder::GemmRung& rung : ladder::kGemmRungs) {
+    for (const ladder::GemmRung& rung : rungs_here()) {
         for (int E : {1, 3, 8, 40, 60}) {
             for (int M : {1, 47, 300}) check_rung(rung, values, values.offsets(M, E), 48, 96);
         }

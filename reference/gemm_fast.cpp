@@ -94,7 +94,7 @@ TileRows tile_rows(const float* data, const Left& left, int i, int rows) {
 template <int kPasses>
 void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, Tile& tile) {
     const TileRows a = tile_rows(left.data, left, i, rows);
-    if (kPasses == 0) {
+    if constexpr (kPasses == 0) {
         multiply_running(a, panel, depth, tile);
     } else {
         multiply_blocks<kPasses>(a, kPasses == 2 ? tile_rows(left.residual, left, i, rows) : a, panel, depth, tile);

@@ -37,9 +37,10 @@ struct KeyColumns {
           value(std::size_t(columns) * width) {}
 
     void load(int query) {
-        const int keys = tree.keys(query);
+        // tree.key_row(query, i) with its divisions taken out of the loop.
+        const int keys = tree.keys(query), first_key = tree.key_row(query, 0), last_run = query - (keys - 1);
         for (int i = 0; i < keys; ++i) {
-            const int key = tree.key_row(query, i);
+            const int key = i < tree.prompt ? first_key + i : last_run + i;
             if (row[i] == key) continue;
             row[i] = key;
             const float* from = cache + std::size_t(key) * D + first;
@@ -54,13 +55,24 @@ struct KeyColumns {
     std::vector<float> value;  // (columns, width)
 };
 
-// out[i] = sum_c x[c] * value[c * width + i], ascending c, for i < padded(keys).
-void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
-    for (int i = 0; i < keys; i += kLanes) {
-        Lanes sum = {};
-        for (int c = 0; c < C; ++c) sum += x[c] * *reinterpret_cast<const Lanes*>(value + std::size_t(c) * width + i);
-        *reinterpret_cast<Lanes*>(out + i) = sum;
+// out[i] = sum_c x[c] * value[c * width + i], ascending c, for kVectors * kLanes keys side by side: one sum alone would wait
+// for each of its additions.
+template <int kVectors>
+void dot_vectors(const float* x, const float* value, int width, int C, float* out) {
+    Lanes sum[kVectors] = {};
+    for (int c = 0; c < C; ++c) {
+        const Lanes* column = reinterpret_cast<const Lanes*>(value + std::size_t(c) * width);
+        for (int j = 0; j < kVectors; ++j) sum[j] += x[c] * column[j];
     }
+    for (int j = 0; j < kVectors; ++j) reinterpret_cast<Lanes*>(out)[j] = sum[j];
+}
+
+// The same for i < padded(keys).
+void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
+    int i = 0;
+    for (; padded(keys) - i >= 3 * kLanes; i += 3 * kLanes) dot_vectors<3>(x, value + i, width, C, out + i);
+    if (padded(keys) - i == 2 * kLanes) dot_vectors<2>(x, value + i, width, C, out + i);
+    if (padded(keys) - i == kLanes) dot_vectors<1>(x, value + i, width, C, out + i);
 }
 
 // Turns dot products into probabilities, in place. The lanes beyond the last key get probability 0.

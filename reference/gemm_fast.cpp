@@ -92,10 +92,10 @@ TileRows tile_rows(const float* data, const Left& left, int i, int rows) {
 
 // kPasses = 0: one running sum. 1 and 2: sums of 16-blocks, without and with a residual.
 template <int kPasses>
-void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, Tile& tile) {
+void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, bool fresh, Tile& tile) {
     const TileRows a = tile_rows(left.data, left, i, rows);
     if constexpr (kPasses == 0) {
-        multiply_running(a, panel, depth, tile);
+        multiply_running(a, panel, depth, fresh, tile);
     } else {
         multiply_blocks<kPasses>(a, kPasses == 2 ? tile_rows(left.residual, left, i, rows) : a, panel, depth, tile);
     }
@@ -131,14 +131,15 @@ void multiply_rows(int begin, int end, int N, int K, int chunk_depth, Panels b, 
                 const float* panel = b.data + n / kTileColumns * b.stride + static_cast<std::size_t>(k) * kTileColumns;
                 const int columns = std::min(kTileColumns, N - n);
                 for (int i = 0; i < rows; i += kTileRows) {
-                    Tile tile = {};
+                    Tile tile;
+                    if (kPasses > 0 || k > 0) tile = {};  // a running sum starts from 0 by itself
                     float* out = y + static_cast<std::size_t>(first + i) * N + n;
                     const int stored = std::min(kTileRows, rows - i);
                     for (int r = 0; r < stored && k > 0; ++r) {
                         const float* row = out + static_cast<std::size_t>(r) * N;
                         std::copy(row, row + columns, tile.sum[r]);
                     }
-                    multiply_tile<kPasses>(left, i, rows, panel, depth, tile);
+                    multiply_tile<kPasses>(left, i, rows, panel, depth, k == 0, tile);
                     store_tile(tile, stored, columns, k + depth == K, first + i, factor, out, N);
                 }
             }

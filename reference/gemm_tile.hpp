@@ -54,12 +54,24 @@ QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float*
     }
 }
 
-// tile[i,j] += sum_k a[i,k] b[k,j], ascending k, rounding at each step.
-QUADS_CONTRACT_FUNCTION inline void multiply_running(TileRows a, const float* b, int K, Tile& tile) {
-    Vector sum[kTileRows][2];
-    std::memcpy(sum, tile.sum, sizeof sum);
+// Vector by vector: one copy of the whole tile would be a call.
+inline void load_tile(const Tile& tile, Vector (&sum)[kTileRows][2]) {
+    for (int i = 0; i < kTileRows; ++i) {
+        for (int half = 0; half < 2; ++half) std::memcpy(&sum[i][half], tile.sum[i] + half * kLanes, sizeof(Vector));
+    }
+}
+inline void store_tile(const Vector (&sum)[kTileRows][2], Tile& tile) {
+    for (int i = 0; i < kTileRows; ++i) {
+        for (int half = 0; half < 2; ++half) std::memcpy(tile.sum[i] + half * kLanes, &sum[i][half], sizeof(Vector));
+    }
+}
+
+// tile[i,j] = (tile[i,j], or 0 where the sum is fresh) + sum_k a[i,k] b[k,j], ascending k, rounding at each step.
+QUADS_CONTRACT_FUNCTION inline void multiply_running(const TileRows& a, const float* b, int K, bool fresh, Tile& tile) {
+    Vector sum[kTileRows][2] = {};
+    if (!fresh) load_tile(tile, sum);
     for (int k = 0; k < K; ++k) add_products(a, b, k, sum);
-    std::memcpy(tile.sum, sum, sizeof sum);
+    store_tile(sum, tile);
 }
 
 // The same with the sums of NVFP4, K a multiple of 16: each block is summed from 0, exactly, and then added to the

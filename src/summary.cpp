@@ -1,6 +1,7 @@
 #include "src/summary.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "src/json_text.hpp"
@@ -28,6 +29,23 @@ std::string digits(double value, int after_point) {
     char text[32];
     std::snprintf(text, sizeof text, "%.*f", after_point, value);
     return text;
+}
+
+// " ± 0.012": half the 95 % interval of the mean by Student's t; nothing for a single value.
+std::string half_interval(const std::vector<double>& values) {
+    constexpr double kStudent[] = {0, 0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};  // by count
+    const std::size_t n = values.size();
+    if (n < 2) return "";
+    double mean = 0, squares = 0;
+    for (double value : values) mean += value / static_cast<double>(n);
+    for (double value : values) squares += (value - mean) * (value - mean);
+    const double error = std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n));
+    return " ± " + digits((n <= 10 ? kStudent[n] : 2.0) * error, 3);
+}
+
+std::string range(const std::vector<double>& values) {
+    const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
+    return digits(*lowest, 3) + "-" + digits(*highest, 3);
 }
 
 }  // namespace
@@ -77,7 +95,7 @@ Table summary_table(const RunTable& runs) {
                 {}};
     for (const auto& [mode, seeds] : runs) {
         RunSummary mean;
-        double lowest = 1e9, highest = -1e9;
+        std::vector<double> finals;
         int collapsed = 0;
         for (const auto& [seed, steps] : seeds) {
             const RunSummary s = summarize(steps);
@@ -88,12 +106,11 @@ Table summary_table(const RunTable& runs) {
             mean.gap_mean_start += share * s.gap_mean_start;
             mean.gap_max_first50 = std::max(mean.gap_max_first50, s.gap_max_first50);
             mean.gap_max_last50 = std::max(mean.gap_max_last50, s.gap_max_last50);
-            lowest = std::min(lowest, s.final_reward);
-            highest = std::max(highest, s.final_reward);
+            finals.push_back(s.final_reward);
             collapsed += s.collapsed;
         }
         table.rows.push_back({name_of(mode), std::to_string(seeds.size()), digits(mean.start_reward, 3),
-                              digits(mean.final_reward, 3), digits(lowest, 3) + "-" + digits(highest, 3),
+                              digits(mean.final_reward, 3) + half_interval(finals), range(finals),
                               digits(mean.heldout_pass1, 3), digits(mean.gap_mean_start, 4), digits(mean.gap_max_first50, 2),
                               digits(mean.gap_max_last50, 2), std::to_string(collapsed) + " of " + std::to_string(seeds.size())});
     }

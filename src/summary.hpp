@@ -29,7 +29,7 @@ using RunTable = std::map<Mode, std::map<std::uint32_t, std::vector<StepRecord>>
 // {"naive": {"0": {"start_reward": ...}, ...}, ...}
 std::string summary_json(const RunTable& runs);
 
-// One row a mode: means over seeds, the lowest and highest final reward, the largest gap of any seed.
+// One row a mode: means over seeds, the final reward with its 95 % interval and range, the largest gap of any seed.
 Table summary_table(const RunTable& runs);
 
 }  // namespace quads

@@ -21,8 +21,8 @@ void gemm_w4a4_exact(Nvfp4 x,                // (M, K) packed
 
 // The models below share one rule, the fused dot-add of tensor cores: the terms and the accumulator C are aligned to
 // the largest exponent of those that are not 0, each is truncated toward 0 to F fraction bits below it, the sum is
-// exact and is truncated toward 0 to FP32. NaN is 0x7FFFFFFF. K is taken in steps of one instruction, C carries over, zeros
-// fill the last step. Source: Xie et al., MMA-Sim, arXiv 2511.10909.
+// exact and is truncated toward 0 to FP32. NaN is 0x7FFFFFFF. K is taken in steps of one instruction, C carries over,
+// zeros fill the last step. Source: Xie et al., MMA-Sim, arXiv 2511.10909.
 
 // BF16 GEMM by Hopper's mma.m16n8k16, arguments as gemm_bf16: 16 products and C at once, F = 25. A product keeps its
 // unnormalised significand in [1, 4) with exponent ea + eb. Measured on an H200: equal in all of 2.56 million outputs.

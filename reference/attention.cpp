@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "reference/check.hpp"
@@ -19,6 +20,12 @@ constexpr int kLanes = 8;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 constexpr int kRowGrain = 64;
+
+// Heads of kC columns, a multiple of kLanes, have loops of constant length; kC = 0 stands for any other width C.
+template <int kC>
+constexpr int columns(int C) {
+    return kC > 0 ? kC : C;
+}
 
 int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
 
@@ -57,10 +64,10 @@ struct KeyColumns {
 
 // out[i] = sum_c x[c] * value[c * width + i], ascending c, for kVectors * kLanes keys side by side: one sum alone would wait
 // for each of its additions.
-template <int kVectors>
+template <int kC, int kVectors>
 void dot_vectors(const float* x, const float* value, int width, int C, float* out) {
     Lanes sum[kVectors] = {};
-    for (int c = 0; c < C; ++c) {
+    for (int c = 0; c < columns<kC>(C); ++c) {
         const Lanes* column = reinterpret_cast<const Lanes*>(value + std::size_t(c) * width);
         for (int j = 0; j < kVectors; ++j) sum[j] += x[c] * column[j];
     }
@@ -68,11 +75,12 @@ void dot_vectors(const float* x, const float* value, int width, int C, float* ou
 }
 
 // The same for i < padded(keys).
+template <int kC>
 void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
     int i = 0;
-    for (; padded(keys) - i >= 3 * kLanes; i += 3 * kLanes) dot_vectors<3>(x, value + i, width, C, out + i);
-    if (padded(keys) - i == 2 * kLanes) dot_vectors<2>(x, value + i, width, C, out + i);
-    if (padded(keys) - i == kLanes) dot_vectors<1>(x, value + i, width, C, out + i);
+    for (; padded(keys) - i >= 3 * kLanes; i += 3 * kLanes) dot_vectors<kC, 3>(x, value + i, width, C, out + i);
+    if (padded(keys) - i == 2 * kLanes) dot_vectors<kC, 2>(x, value + i, width, C, out + i);
+    if (padded(keys) - i == kLanes) dot_vectors<kC, 1>(x, value + i, width, C, out + i);
 }
 
 // Turns dot products into probabilities, in place. The lanes beyond the last key get probability 0.
@@ -99,31 +107,36 @@ void round_lanes(const float* x, int n, float* y) {
 }
 
 // out[c] = sum_i weight[i] * x[row[i] * D + c], ascending i.
+template <int kC>
 void mix_head(const float* weight, const int* row, int keys, const float* x, int D, int C, float* out) {
-    int c = 0;
-    for (; c + kLanes <= C; c += kLanes) {
-        Lanes sum = {};
+    if constexpr (kC > 0) {
+        Lanes sum[kC / kLanes] = {};
         for (int i = 0; i < keys; ++i) {
-            sum += weight[i] * *reinterpret_cast<const Lanes*>(x + std::size_t(row[i]) * D + c);
+            const Lanes* from = reinterpret_cast<const Lanes*>(x + std::size_t(row[i]) * D);
+            for (int j = 0; j < kC / kLanes; ++j) sum[j] += weight[i] * from[j];
         }
-        *reinterpret_cast<Lanes*>(out + c) = sum;
-    }
-    for (; c < C; ++c) {
-        float sum = 0.0f;
-        for (int i = 0; i < keys; ++i) sum += weight[i] * x[std::size_t(row[i]) * D + c];
-        out[c] = sum;
+        for (int j = 0; j < kC / kLanes; ++j) reinterpret_cast<Lanes*>(out)[j] = sum[j];
+    } else {
+        for (int c = 0; c < C; ++c) {
+            float sum = 0.0f;
+            for (int i = 0; i < keys; ++i) sum += weight[i] * x[std::size_t(row[i]) * D + c];
+            out[c] = sum;
+        }
     }
 }
 
 // y[row[i] * stride + c] += weight[i] * x[c]
+template <int kC>
 void spread_head(const float* weight, const int* row, int keys, const float* x, int C, int stride, float* y) {
     for (int i = 0; i < keys; ++i) {
         float* to = y + std::size_t(row[i]) * stride;
-        int c = 0;
-        for (; c + kLanes <= C; c += kLanes) {
-            *reinterpret_cast<Lanes*>(to + c) += weight[i] * *reinterpret_cast<const Lanes*>(x + c);
+        if constexpr (kC > 0) {
+            for (int j = 0; j < kC / kLanes; ++j) {
+                reinterpret_cast<Lanes*>(to)[j] += weight[i] * reinterpret_cast<const Lanes*>(x)[j];
+            }
+        } else {
+            for (int c = 0; c < C; ++c) to[c] += weight[i] * x[c];
         }
-        for (; c < C; ++c) to[c] += weight[i] * x[c];
     }
 }
 
@@ -138,6 +151,7 @@ void check_arguments(SequenceTree tree, int D, int H) {
 }
 
 // Everything of one query and head that the backward needs, and the gradients it adds.
+template <int kC>
 struct HeadBackward {
     HeadBackward(const float* k, const float* v, SequenceTree tree, int D, int C, int first)
         : keys_of(k, tree, D, first, C),
@@ -156,10 +170,10 @@ struct HeadBackward {
         const int keys = keys_of.tree.keys(t);
         const int* row = keys_of.row.data();
         const float* q_head = q + std::size_t(t) * D + first;
-        dot_keys(q_head, keys_of.value.data(), keys_of.width, C, keys, p.data());
+        dot_keys<kC>(q_head, keys_of.value.data(), keys_of.width, C, keys, p.data());
         softmax(scale, keys, p.data());
         round_lanes(d_o + std::size_t(t) * D + first, C, e.data());
-        dot_keys(e.data(), values_of.value.data(), values_of.width, C, keys, dp.data());
+        dot_keys<kC>(e.data(), values_of.value.data(), values_of.width, C, keys, dp.data());
 
         float mean = 0.0f;
         for (int i = 0; i < keys; ++i) mean = fmaf(p[i], dp[i], mean);
@@ -168,9 +182,9 @@ struct HeadBackward {
         round_lanes(p.data(), keys, p.data());
 
         float* out = dqkv + first;
-        mix_head(ds.data(), row, keys, k + first, D, C, out + std::size_t(t) * 3 * D);
-        spread_head(ds.data(), row, keys, q_head, C, 3 * D, out + D);
-        spread_head(p.data(), row, keys, e.data(), C, 3 * D, out + 2 * D);
+        mix_head<kC>(ds.data(), row, keys, k + first, D, C, out + std::size_t(t) * 3 * D);
+        spread_head<kC>(ds.data(), row, keys, q_head, C, 3 * D, out + D);
+        spread_head<kC>(p.data(), row, keys, e.data(), C, 3 * D, out + 2 * D);
     }
 
     KeyColumns keys_of, values_of;
@@ -178,6 +192,17 @@ struct HeadBackward {
     int D, C, first;
     float scale;
 };
+
+// body(std::integral_constant<int, kC>) for the width C of a head.
+template <typename Body>
+void with_head_width(int C, const Body& body) {
+    switch (C) {
+        case 16: return body(std::integral_constant<int, 16>());
+        case 32: return body(std::integral_constant<int, 32>());
+        case 64: return body(std::integral_constant<int, 64>());
+        default: return body(std::integral_constant<int, 0>());
+    }
+}
 
 }  // namespace
 
@@ -203,7 +228,8 @@ void attention(const float* q, const float* k_cache, const float* v_cache, const
     check_arguments(tree, D, H);
     const int C = D / H;
     const float scale = head_scale(C);
-    parallel_ranges(T, kRowGrain, [=](int begin, int end) {
+    const auto attend = [=](auto width, int begin, int end) {
+        constexpr int kC = decltype(width)::value;
         KeyColumns keys_of(k_cache, tree, D, 0, D);
         std::vector<float> p(keys_of.width);
         for (int t = begin; t < end; ++t) {
@@ -212,15 +238,18 @@ void attention(const float* q, const float* k_cache, const float* v_cache, const
             keys_of.load(rows[t]);
             const int keys = tree.keys(rows[t]);
             for (int first = 0; first < D; first += C) {
-                const float* columns = keys_of.value.data() + std::size_t(first) * keys_of.width;
+                const float* head_keys = keys_of.value.data() + std::size_t(first) * keys_of.width;
                 float* out = o + std::size_t(t) * D + first;
-                dot_keys(q + std::size_t(t) * D + first, columns, keys_of.width, C, keys, p.data());
+                dot_keys<kC>(q + std::size_t(t) * D + first, head_keys, keys_of.width, C, keys, p.data());
                 softmax(scale, keys, p.data());
                 round_lanes(p.data(), keys, p.data());
-                mix_head(p.data(), keys_of.row.data(), keys, v_cache + first, D, C, out);
+                mix_head<kC>(p.data(), keys_of.row.data(), keys, v_cache + first, D, C, out);
                 round_lanes(out, C, out);
             }
         }
+    };
+    parallel_ranges(T, kRowGrain, [&](int begin, int end) {
+        with_head_width(C, [&](auto width) { attend(width, begin, end); });
     });
 }
 
@@ -229,15 +258,18 @@ void attention_backward(const float* d_o, const float* q, const float* k, const 
     check_arguments(tree, D, H);
     const int C = D / H;
     const int rows = tree.rows_per_prompt();
+    const auto backward = [=](auto width, int first_row, int first) {
+        HeadBackward<decltype(width)::value> head(k, v, tree, D, C, first);
+        for (int t = first_row; t < first_row + rows; ++t) head.query(t, d_o, q, k, dqkv);
+    };
     // A key meets queries of its own prompt only, so a prompt and head is one thread's: the sums over t stay ascending.
-    parallel_for(tree.prompts * H, 1, [=](int task) {
+    parallel_for(tree.prompts * H, 1, [&](int task) {
         const int first_row = task / H * rows;
         const int first = task % H * C;
         for (int t = first_row; t < first_row + rows; ++t) {
             for (int part = 1; part < 3; ++part) std::fill_n(dqkv + (std::size_t(t) * 3 + part) * D + first, C, 0.0f);
         }
-        HeadBackward head(k, v, tree, D, C, first);
-        for (int t = first_row; t < first_row + rows; ++t) head.query(t, d_o, q, k, dqkv);
+        with_head_width(C, [&](auto width) { backward(width, first_row, first); });
     });
 }
 

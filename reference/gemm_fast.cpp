@@ -1,5 +1,6 @@
 // The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns
 // columns and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
+#include <cstdint>
 #include <vector>
 
 #include "reference/check.hpp"
@@ -16,12 +17,16 @@ namespace {
 constexpr int kChunkRows = 8 * kTileRows;  // rows of a that are kept near while all panels pass by
 constexpr int kChunkDepth = 256;           // k values taken at a time: a panel of them fits the first cache
 
-// Memory that is kept from call to call: fresh pages cost more than the packing itself.
+// Memory that is kept from call to call: fresh pages cost more than the packing itself. It begins at a cache line, so that no
+// vector load spans two.
 template <int kUse>
 float* scratch(std::size_t floats) {
+    constexpr std::size_t kLine = 64;
     thread_local std::vector<float> memory;
-    if (memory.size() < floats) memory.resize(floats);
-    return memory.data();
+    const std::size_t needed = floats + kLine / sizeof(float);
+    if (memory.size() < needed) memory.resize(needed);
+    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(memory.data());
+    return memory.data() + (kLine - start % kLine) % kLine / sizeof(float);
 }
 enum { kPanels, kLeft, kResidual, kRows };
 

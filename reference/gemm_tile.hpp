@@ -30,7 +30,7 @@ constexpr int kTileColumns = 2 * kLanes;
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 
-struct Tile {
+struct alignas(64) Tile {
     float sum[kTileRows][kTileColumns];
 };
 

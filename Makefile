@@ -102,7 +102,8 @@ $(BUILD)/flags: FORCE
 $(BUILD)/found.mk: .ci/setup
 	@mkdir -p $(@D); .ci/setup program '$(CXX)' '$(MARCH)' > $@
 
-$(BUILD)/found_tests.mk: .ci/setup
+# One after the other: both may have to install.
+$(BUILD)/found_tests.mk: .ci/setup $(BUILD)/found.mk
 	@mkdir -p $(@D); .ci/setup tests '$(CXX)' > $@
 
 -include $(LIBRARY_OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(MAIN_OBJECT:.o=.d)

@@ -1,11 +1,13 @@
-// W4A4 GEMM, rung 5: decode, few tokens (1-64). Weights are the 16-row operand, tokens the 8-column one, so eight tokens fill an
-// instruction. Reading the weights once, at the speed of memory, is the whole cost to aim at. New here:
-//   - weights come prepacked in fragment order, 16 bytes a lane, through a ring of asynchronous copies per warp;
-//   - a chain of warps shares the K axis of 16 weight rows: each warp computes the exact dots of its blocks on tensor cores
-//     at once, and only the FP32 sum, which must run in ascending order, passes from warp to warp. Same bits, no split over K;
-//   - the chains of a thread block share the activations, decoded once into operands in shared memory;
-//   - one launch for all groups: thread blocks stride over (group, tokens, rows of w), empty groups cost nothing;
-//   - with a residual, each weight block is decoded once and meets both operands;
+// W4A4 GEMM, rung 5: decode, few tokens (1-64). Reading the weights once, at the speed of memory, is the cost to aim at, so
+// every instruction per weight counts. New here:
+//   - one warp owns 8 weight rows from the first column to the last: its sums run in ascending order in registers, without a
+//     split over K and without any exchange between warps. Tokens are the 16-row operand, weights the 8-column one;
+//   - weights come prepacked in fragment order through a ring of asynchronous copies per warp: 16 bytes a lane hold eight
+//     scale blocks, whose codes cost 4.5 instructions a block to decode;
+//   - the warps of a thread block share the activations, decoded once into operands in shared memory;
+//   - the dots of a step are computed while the ones of the step before are summed;
+//   - one launch for all groups: thread blocks take runs of items (group, tokens, weight rows), empty groups cost nothing;
+//   - a residual fills the rows of the 16-row operand that eight tokens leave empty, so it costs no tensor work;
 //   - the kernel may start while the previous one ends (programmatic dependent launch) and fetches weights meanwhile. So
 //     the weights must be complete before the previous kernel on the stream starts; all other inputs may come from it.
 #include "kernels/device.hpp"
@@ -13,37 +15,46 @@
 #include "kernels/ladder/ladder.hpp"
 #include "kernels/ladder/pipeline.cuh"
 #include "kernels/warp.cuh"
-#include "reference/check.hpp"
 
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kOctet = 8, kTileRows = 16;  // tokens and weight rows of one instruction
-constexpr int kSpan = 4;                   // scale blocks that lie together in prepacked weights
-constexpr int kSpanCodes = kSpan * 128, kSpanScales = kSpan * kTileRows;  // bytes of a span
-constexpr int kMaxWarps = 16;              // of a thread block
+constexpr int kTileRows = 8;   // weight rows of a warp
+constexpr int kStep = 8;       // scale blocks of a step
+constexpr int kStepCodes = kStep * 64, kStepScales = kStep * kTileRows, kSlotBytes = kStepCodes + kStepScales;
+constexpr int kMaxWarps = 16;  // of a thread block
 
-// What the compiler must know: octets of tokens, scale blocks of a step, ring slots, passes (2 with a residual).
-template <int kOctets_, int kStep_, int kSlots_, int kPasses_>
+// What the 16 rows of the activation operand hold.
+enum class Rows {
+    half,      // 8 tokens, the rest is 0
+    full,      // 16 tokens
+    residual,  // 8 tokens, then their residuals
+};
+
+// What the compiler must know: the use of the rows, how many such operands, and the ring slots of a warp.
+template <Rows kRows_, int kOperands_, int kSlots_>
 struct Shape {
-    static constexpr int kOctets = kOctets_, kStep = kStep_, kSlots = kSlots_, kPasses = kPasses_;
-    static constexpr int kTokens = kOctets * kOctet;
-    static constexpr int kSlotBytes = kStep * (128 + kTileRows);
-    static constexpr int kWarpBytes = 16 + kOctets * kWarp * 16 + kSlots * kSlotBytes;  // link, inbox and ring
-    static constexpr int kBlockBytes = kPasses * kTokens * 32;  // a scale block of the activations, decoded
+    static constexpr Rows kRows = kRows_;
+    static constexpr int kOperands = kOperands_, kSlots = kSlots_;
+    static constexpr int kTokensEach = kRows == Rows::full ? 16 : 8, kTokens = kOperands * kTokensEach;
+    static constexpr int kSums = kRows == Rows::full ? 4 : 2;          // of a lane and operand
+    static constexpr int kUnitBlocks = kRows == Rows::half ? 2 : 1;    // scale blocks in 16 bytes of a lane
+    static constexpr int kUnits = kStep / kUnitBlocks;                 // of a step
+    static constexpr int kParts = kOperands;                           // of a step, so that two sets of dots fit registers
+    static constexpr int kPartBlocks = kStep / kParts;
 };
 
 struct Arguments {
     Nvfp4 x, residual, w;
     Groups groups;
     int M, N, blocks;
-    int chains, chain_warps;  // of a thread block
-    int laps_per_stage;       // laps over K whose activations fit into shared memory
+    int workers;          // warps of a thread block that own weight rows; all warps decode activations
+    int steps_per_stage;  // steps whose activations fit into shared memory
     float* y;
 
     __host__ __device__ int row_tiles() const { return (N + kTileRows - 1) / kTileRows; }
-    __host__ __device__ int row_groups() const { return (row_tiles() + chains - 1) / chains; }
-    __host__ __device__ int spans() const { return (blocks + kSpan - 1) / kSpan; }
+    __host__ __device__ int row_groups() const { return (row_tiles() + workers - 1) / workers; }
+    __host__ __device__ int steps() const { return (blocks + kStep - 1) / kStep; }
 };
 
 int multiprocessors() {
@@ -56,124 +67,121 @@ int multiprocessors() {
     return count;
 }
 
-// Some tokens of one group and one row tile of its matrix for each chain.
+// Some tokens of one group and one tile of 8 weight rows for each worker.
 struct Item {
     int e, token, tokens, row_group;  // tokens: 0 where there is no such item
-
-    __device__ bool valid() const { return tokens > 0; }
 };
 
-// Item number i, found by a whole warp, 32 groups at a time. Not inlined: it is called rarely.
-__device__ __noinline__ Item find_item(Groups groups, int M, int tokens_per_item, int row_groups, int i) {
+// Item number i, and with i < 0 only the number of items, by a whole warp, 32 groups at a time. Items with the same tokens
+// follow each other. Not inlined: it is called rarely.
+__device__ __noinline__ Item find_item(Groups groups, int M, int tokens_per_item, int row_groups, int i, int* items) {
     if (groups.E == 1) {  // the host knows it all
-        const int chunks = (M + tokens_per_item - 1) / tokens_per_item, token = i % chunks * tokens_per_item;
-        return {0, token, i < chunks * row_groups ? min(tokens_per_item, M - token) : 0, i / chunks};
+        const int chunks = (M + tokens_per_item - 1) / tokens_per_item;
+        *items = chunks * row_groups;
+        const int token = i / row_groups * tokens_per_item;
+        return {0, token, i >= 0 && i < *items ? min(tokens_per_item, M - token) : 0, i % row_groups};
     }
+    int before = 0;  // items of the groups before `first`
     for (int first = 0; first < groups.E; first += kWarp) {
         const int e = first + lane_id();
         const int begin = e < groups.E ? groups.offsets[e] : 0, count = e < groups.E ? groups.offsets[e + 1] - begin : 0;
-        const int chunks = (count + tokens_per_item - 1) / tokens_per_item;
-        int through = chunks * row_groups;  // items of this group and the ones before it
+        const int mine = (count + tokens_per_item - 1) / tokens_per_item * row_groups;
+        int through = mine;
         for (int distance = 1; distance < kWarp; distance *= 2) {
-            const int before = __shfl_up_sync(kAllLanes, through, distance);
-            if (lane_id() >= distance) through += before;
+            const int lower = __shfl_up_sync(kAllLanes, through, distance);
+            if (lane_id() >= distance) through += lower;
         }
-        const unsigned reach = __ballot_sync(kAllLanes, i < through);
+        const unsigned reach = i < 0 ? 0u : __ballot_sync(kAllLanes, i - before < through);
         if (reach == 0) {
-            i -= __shfl_sync(kAllLanes, through, kWarp - 1);
+            before += __shfl_sync(kAllLanes, through, kWarp - 1);
             continue;
         }
-        const int lane = __ffs(reach) - 1, my_chunks = __shfl_sync(kAllLanes, chunks, lane);
-        const int within = i - __shfl_sync(kAllLanes, through, lane) + my_chunks * row_groups;
-        const int token = within % my_chunks * tokens_per_item, left = __shfl_sync(kAllLanes, count, lane) - token;
-        return {first + lane, __shfl_sync(kAllLanes, begin, lane) + token, min(tokens_per_item, left), within / my_chunks};
+        const int lane = __ffs(reach) - 1, within = i - before - __shfl_sync(kAllLanes, through - mine, lane);
+        const int token = within / row_groups * tokens_per_item, left = __shfl_sync(kAllLanes, count, lane) - token;
+        return {first + lane, __shfl_sync(kAllLanes, begin, lane) + token, min(tokens_per_item, left), within % row_groups};
     }
+    *items = before;
     return {0, 0, 0, 0};
 }
 
 template <typename S>
 __device__ Item find_item(const Arguments& arguments, int i) {
-    return find_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), i);
+    int ignored;
+    return find_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), i, &ignored);
+}
+
+// The run of items of this thread block: first .. end - 1.
+template <typename S>
+__device__ int2 run_of_items(const Arguments& arguments) {
+    int items;
+    find_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), -1, &items);
+    const std::int64_t block = blockIdx.x, blocks = gridDim.x;
+    return make_int2(static_cast<int>(items * block / blocks), static_cast<int>(items * (block + 1) / blocks));
 }
 
 // A warp's way through its weights: the steps of one item, then those of the next.
 template <typename S>
 struct Fetcher {
     const Arguments& arguments;
-    char* ring;
-    int chain, warp, laps;    // warp: within the chain
-    int number, lap, slot;    // of the next step to fetch
-    bool inside;              // whether this item exists and has a row tile for this chain
-    const std::uint8_t *codes, *scales;
+    char *ring, *slot;                   // this lane's part of the codes in the first and in the oldest slot
+    int worker, steps, item, end, step;  // of the next step to fetch
+    int scales_at;                       // this lane's scales of a slot, seen from its codes
+    bool inside, has_scales;             // whether this item has a row tile for this warp; whether this lane fetches scales
+    const std::uint8_t *codes, *scales;  // of the next step
 
-    __device__ Fetcher(const Arguments& arguments, char* ring, int chain, int warp, int laps)
-        : arguments(arguments), ring(ring), chain(chain), warp(warp), laps(laps), number(blockIdx.x), lap(0), slot(0) {
+    __device__ Fetcher(const Arguments& arguments, char* memory, int worker, int2 run)
+        : arguments(arguments), ring(memory + worker * S::kSlots * kSlotBytes + lane_id() * 16), slot(ring), worker(worker),
+          steps(arguments.steps()), item(run.x), end(run.y), step(0),
+          scales_at(kStepCodes + lane_id() % 4 * 16 - lane_id() * 16), has_scales(lane_id() < kStepScales / 16) {
         enter();
     }
 
     __device__ void enter() {
-        const Item item = find_item<S>(arguments, number);
-        const int row_tile = item.row_group * arguments.chains + chain;
-        inside = item.valid() && row_tile < arguments.row_tiles();
-        const std::int64_t base = inside ? (static_cast<std::int64_t>(item.e) * arguments.row_tiles() + row_tile) * arguments.spans() : 0;
-        codes = arguments.w.codes + base * kSpanCodes + lane_id() * 16;
-        scales = arguments.w.scales + base * kSpanScales + lane_id() * 16;
+        const Item found = find_item<S>(arguments, item);
+        const int row_tile = found.row_group * arguments.workers + worker;
+        inside = item < end && row_tile < arguments.row_tiles();
+        const std::int64_t base = inside ? (static_cast<std::int64_t>(found.e) * arguments.row_tiles() + row_tile) * steps : 0;
+        codes = arguments.w.codes + base * kStepCodes + lane_id() * 16;
+        scales = arguments.w.scales + base * kStepScales + lane_id() % 4 * 16;
     }
 
-    // Starts the copy of one step; what lies outside of the matrix becomes zeros.
+    // Starts the copy of one step into the oldest slot; without weights left it only closes an empty group of copies.
     __device__ void fetch() {
-        constexpr int kSpans = S::kStep / kSpan;
-        char* target = ring + slot * S::kSlotBytes;
-        const int first = (lap * arguments.chain_warps + warp) * kSpans, spans = inside ? arguments.spans() : 0;
-#pragma unroll
-        for (int i = 0; i < kSpans; ++i) {
-            const bool valid = first + i < spans;
-            copy_16_async(target + i * kSpanCodes + lane_id() * 16, codes + (valid ? (first + i) * kSpanCodes : 0), valid);
-        }
-        if (lane_id() < S::kStep) {
-            const bool valid = first + lane_id() / kSpan < spans;
-            copy_16_async(target + S::kStep * 128 + lane_id() * 16, scales + (valid ? first * kSpanScales : 0), valid);
+        if (inside) {
+            copy_16_async(slot, codes, true);
+            if (has_scales) copy_16_async(slot + scales_at, scales, true);
         }
         commit_copies();
-        slot = slot + 1 < S::kSlots ? slot + 1 : 0;
-        if (++lap < laps) return;
-        lap = 0;
-        number += gridDim.x;
-        enter();
+        codes += kStepCodes;
+        scales += kStepScales;
+        slot = slot < ring + (S::kSlots - 1) * kSlotBytes ? slot + kSlotBytes : ring;
+        if (++step < steps) return;
+        step = 0;
+        if (++item <= end) enter();
     }
 };
 
-// The activations of kTokens tokens in shared memory: [pass][octet][pair of blocks][lane] the operands q * s * 2^-14 of one
-// lane for two blocks.
+// The activations in shared memory, [operand][unit][lane] 16 bytes: q * s * 2^-14 as FP16. A unit is the 16-row operand of one
+// instruction: one block of 16 tokens (full), or of 8 tokens and their residuals. With 8 tokens (half) rows 8-15 hold the
+// block after the one in rows 0-7; each of the two is multiplied with its weights, and the other half of the result ignored.
 template <typename S>
 struct Staged {
     uint4* operands;
-    int pairs;
-
-    __device__ const uint4* of(int pass, int octet, int pair) const {
-        return operands + ((pass * S::kOctets + octet) * pairs + pair) * kWarp;
-    }
+    int units;
 
     // Decodes from block `first` of the matrices on; zeros outside. The whole thread block calls it.
     __device__ void fill(const Arguments& arguments, const Item& item, int first) const {
-        for (int i = threadIdx.x; i < S::kPasses * S::kTokens * pairs; i += blockDim.x) {
-            const int g = i % kOctet, pair = i / kOctet % pairs, octet = i / kOctet / pairs % S::kOctets;
-            const int pass = i / kOctet / pairs / S::kOctets, token = octet * kOctet + g, block = first + 2 * pair;
-            const Nvfp4& q = pass == 0 ? arguments.x : arguments.residual;
-            const std::int64_t at = static_cast<std::int64_t>(item.token + token) * arguments.blocks + block;
+        for (int i = threadIdx.x; i < S::kOperands * units * 8; i += blockDim.x) {
+            const int g = i % 8, unit = i / 8 % units, token = i / 8 / units * S::kTokensEach + g;
+            const int block = first + unit * S::kUnitBlocks;
+            const Nvfp4& second = S::kRows == Rows::residual ? arguments.residual : arguments.x;
             uint2 a = make_uint2(0, 0), b = a;
-            std::uint32_t scales = 0;
-            if (token < item.tokens && block < arguments.blocks) {
-                a = reinterpret_cast<const uint2*>(q.codes)[at];
-                scales = q.scales[at];
-                if (block + 1 < arguments.blocks) {
-                    b = reinterpret_cast<const uint2*>(q.codes)[at + 1];
-                    scales |= static_cast<std::uint32_t>(q.scales[at + 1]) << 8;
-                }
-            }
+            std::uint32_t scales = load(arguments, arguments.x, item, token, block, a);
+            scales |= load(arguments, second, item, token + (S::kRows == Rows::full ? 8 : 0),
+                           block + (S::kRows == Rows::half ? 1 : 0), b) << 8;
             const __half2 both = scales_to_half2(static_cast<std::uint16_t>(scales));
             // Bytes 0 and 1, or 2 and 3, of a and b interleaved: see four_codes_to_half2.
-            uint4* target = operands + (((pass * S::kOctets + octet) * pairs + pair) * kOctet + g) * 4;
+            uint4* target = operands + i * 4;
             target[0] = decode(__byte_perm(a.x, b.x, 0x5140), both);
             target[1] = decode(__byte_perm(a.x, b.x, 0x7362), both);
             target[2] = decode(__byte_perm(a.y, b.y, 0x5140), both);
@@ -181,64 +189,62 @@ struct Staged {
         }
     }
 
+    // The scale byte and the codes of one block of one token.
+    static __device__ std::uint32_t load(const Arguments& arguments, const Nvfp4& q, const Item& item, int token, int block, uint2& codes) {
+        if (token >= item.tokens || block >= arguments.blocks) return 0;
+        const std::int64_t at = static_cast<std::int64_t>(item.token + token) * arguments.blocks + block;
+        codes = reinterpret_cast<const uint2*>(q.codes)[at];
+        return q.scales[at];
+    }
+
     static __device__ uint4 decode(std::uint32_t codes, __half2 scales) {
         const __half2 first = __low2half2(scales), second = __high2half2(scales);
-        return make_uint4(multiply_half2(codes_to_half2<0>(codes), first), multiply_half2(codes_to_half2<1>(codes), first),
-                          multiply_half2(codes_to_half2<2>(codes), second), multiply_half2(codes_to_half2<3>(codes), second));
+        return make_uint4(multiply_half2(codes_to_half2<0>(codes), first), multiply_half2(codes_to_half2<2>(codes), second),
+                          multiply_half2(codes_to_half2<1>(codes), first), multiply_half2(codes_to_half2<3>(codes), second));
     }
 };
 
-// Exact dots of one step with the scales of x, and the scales of this lane's two weight rows.
+// Exact dots of one part of a step with the scales of x, and the scales of this lane's two weight rows.
 template <typename S>
 struct Dots {
-    float dot[S::kStep][S::kOctets][S::kPasses][4];
-    __half2 scales[S::kStep];
+    float dot[S::kPartBlocks][S::kOperands][4];
+    __half2 scales[S::kPartBlocks];
 
-    // `slot` holds the step's weights; calls release() once they are in registers.
-    template <typename Release>
-    __device__ void compute(const char* slot, const Staged<S>& staged, int first_pair, Release release) {
-        uint4 words[S::kStep / kSpan];
-        uint2 bytes[S::kStep / kSpan];
+    // `codes` and `scale_bytes` are this lane's of the step in shared memory, x its piece of the part's first unit.
+    template <int part>
+    __device__ void compute(const char* codes, const char* scale_bytes, const uint4* x, int operand_stride) {
+        const uint4 words = *reinterpret_cast<const uint4*>(codes), bytes = *reinterpret_cast<const uint4*>(scale_bytes);
+        const std::uint32_t word[4] = {words.x, words.y, words.z, words.w}, two[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
-        for (int i = 0; i < S::kStep / kSpan; ++i) {
-            words[i] = reinterpret_cast<const uint4*>(slot + i * kSpanCodes)[lane_id()];
-            bytes[i] = reinterpret_cast<const uint2*>(slot + S::kStep * 128 + i * kSpanScales)[lane_id() / 4];
-        }
-        release();
+        for (int i = 0; i < S::kPartBlocks; i += 2) {
+            const int pair = (part * S::kPartBlocks + i) / 2;
+            scales[i] = scales_to_half2(static_cast<std::uint16_t>(two[pair]));
+            scales[i + 1] = scales_to_half2(static_cast<std::uint16_t>(two[pair] >> 16));
+            std::uint32_t w[4];  // block i: 0 and 2, block i + 1: 1 and 3
+            decode_fragment(word[pair], w);
 #pragma unroll
-        for (int i = 0; i < S::kStep; i += 2) {
-            const uint4 four = words[i / kSpan];
-            const std::uint32_t two = i % 4 == 0 ? bytes[i / kSpan].x : bytes[i / kSpan].y;
-            scales[i] = scales_to_half2(static_cast<std::uint16_t>(two));
-            scales[i + 1] = scales_to_half2(static_cast<std::uint16_t>(two >> 16));
-            std::uint32_t a[2][4];
-            decode_fragment(i % 4 == 0 ? four.x : four.z, a[0]);
-            decode_fragment(i % 4 == 0 ? four.y : four.w, a[1]);
-#pragma unroll
-            for (int octet = 0; octet < S::kOctets; ++octet) {
-#pragma unroll
-                for (int pass = 0; pass < S::kPasses; ++pass) {
-                    const uint4 x = staged.of(pass, octet, first_pair + i / 2)[lane_id()];
-                    mma_16x8x16(a[0], {x.x, x.y}, dot[i][octet][pass]);
-                    mma_16x8x16(a[1], {x.z, x.w}, dot[i + 1][octet][pass]);
-                }
+            for (int operand = 0; operand < S::kOperands; ++operand) {
+                const uint4* unit = x + operand * operand_stride + i / S::kUnitBlocks * kWarp;
+                const uint4 a = unit[0], b = S::kRows == Rows::half ? a : unit[kWarp];
+                mma_16x8x16({a.x, a.y, a.z, a.w}, {w[0], w[2]}, dot[i][operand]);
+                mma_16x8x16({b.x, b.y, b.z, b.w}, {w[1], w[3]}, dot[i + 1][operand]);
             }
         }
     }
 
-    // The only rounding: ascending blocks, main before residual.
-    __device__ void add_to(float (&acc)[S::kOctets][4]) const {
+    // The only rounding: ascending blocks, main before residual. Of each result 0 and 1 belong to row g of the operand and
+    // the lane's two weight rows, 2 and 3 to row g + 8.
+    __device__ void add_to(float (&acc)[S::kOperands][S::kSums]) const {
 #pragma unroll
-        for (int i = 0; i < S::kStep; ++i) {
-            const float upper = __low2float(scales[i]), lower = __high2float(scales[i]);
+        for (int i = 0; i < S::kPartBlocks; ++i) {
+            const float scale[2] = {__low2float(scales[i]), __high2float(scales[i])};
 #pragma unroll
-            for (int pass = 0; pass < S::kPasses; ++pass) {
+            for (int j = 0; j < 4; ++j) {
+                if (S::kRows == Rows::half && j / 2 != i % 2) continue;
 #pragma unroll
-                for (int octet = 0; octet < S::kOctets; ++octet) {
-#pragma unroll
-                    for (int j = 0; j < 4; ++j) {
-                        acc[octet][j] = fmaf(dot[i][octet][pass][j], j < 2 ? upper : lower, acc[octet][j]);
-                    }
+                for (int operand = 0; operand < S::kOperands; ++operand) {
+                    float& sum = acc[operand][S::kRows == Rows::full ? j : j % 2];
+                    sum = fmaf(dot[i][operand][j], scale[j % 2], sum);
                 }
             }
         }
@@ -246,122 +252,98 @@ struct Dots {
 };
 
 template <typename S>
-__device__ void store(const Arguments& arguments, const Item& item, int row_tile, const float (&acc)[S::kOctets][4]) {
+__device__ void store(const Arguments& arguments, const Item& item, int row_tile, const float (&acc)[S::kOperands][S::kSums]) {
     const float w_outer = arguments.w.outer[item.e];
 #pragma unroll
-    for (int octet = 0; octet < S::kOctets; ++octet) {
+    for (int operand = 0; operand < S::kOperands; ++operand) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int n = row_tile * kTileRows + lane_id() / 4 + j / 2 * 8;
-            const int token = octet * kOctet + lane_id() % 4 * 2 + j % 2, m = item.token + token;
+        for (int j = 0; j < S::kSums; ++j) {
+            const int n = row_tile * kTileRows + lane_id() % 4 * 2 + j % 2;
+            const int token = operand * S::kTokensEach + lane_id() / 4 + j / 2 * 8, m = item.token + token;
             if (n >= arguments.N || token >= item.tokens) continue;
             const float x_outer = arguments.x.outer[arguments.x.outer_scale == OuterScale::row ? m : item.e];
-            arguments.y[static_cast<std::int64_t>(m) * arguments.N + n] = (acc[octet][j] * kUndoShift) * (x_outer * w_outer);
+            arguments.y[static_cast<std::int64_t>(m) * arguments.N + n] = (acc[operand][j] * kUndoShift) * (x_outer * w_outer);
         }
     }
 }
 
-// The running sums of 16 weight rows on their way from warp to warp. Each warp has one link and one inbox of its own.
+// The dots of one more part of the weights under way; the slot of a finished step is refilled. `half`: 1 for odd parts. x moves
+// on to the next part.
+template <int half, typename S>
+__device__ void next_dots(Fetcher<S>& fetcher, const uint4*& x, int operand_stride, Dots<S>& dots) {
+    constexpr int part_of_step = S::kParts == 2 ? half : 0;
+    if (part_of_step == 0) {
+        wait_for_copies<S::kSlots - 1>();
+        __syncwarp();  // other lanes' copies too
+    }
+    dots.template compute<part_of_step>(fetcher.slot, fetcher.slot + fetcher.scales_at, x, operand_stride);
+    x += S::kUnits / S::kParts * kWarp;
+    if (part_of_step == S::kParts - 1) {
+        __syncwarp();
+        fetcher.fetch();
+    }
+}
+
+// acc += the dots of `steps` steps; two sets of dots take turns.
 template <typename S>
-struct Chain {
-    std::uint64_t *my_link, *next_link;
-    float4 *my_inbox, *next_inbox;  // [octet][lane]
-    std::uint32_t phase = 0;
-
-    // Warps of a thread block: links of 16 bytes each, then inboxes, then rings.
-    __device__ Chain(char* memory, int warps, int me, int next)
-        : my_link(reinterpret_cast<std::uint64_t*>(memory + me * 16)), next_link(reinterpret_cast<std::uint64_t*>(memory + next * 16)),
-          my_inbox(reinterpret_cast<float4*>(memory + warps * 16) + me * S::kOctets * kWarp + lane_id()),
-          next_inbox(reinterpret_cast<float4*>(memory + warps * 16) + next * S::kOctets * kWarp + lane_id()) {}
-
-    __device__ void receive(float (&acc)[S::kOctets][4]) {
-        wait_at_link(my_link, phase);
-        phase ^= 1;
-#pragma unroll
-        for (int octet = 0; octet < S::kOctets; ++octet) {
-            const float4 four = my_inbox[octet * kWarp];
-            acc[octet][0] = four.x, acc[octet][1] = four.y, acc[octet][2] = four.z, acc[octet][3] = four.w;
-        }
+__device__ void sum_steps(Fetcher<S>& fetcher, const Staged<S>& staged, int steps, float (&acc)[S::kOperands][S::kSums]) {
+    Dots<S> even, odd;
+    const int parts = steps * S::kParts, stride = staged.units * kWarp;
+    const uint4* x = staged.operands + lane_id();
+    next_dots<0>(fetcher, x, stride, even);
+    int part = 1;
+    for (; part + 1 < parts; part += 2) {
+        next_dots<1>(fetcher, x, stride, odd);
+        even.add_to(acc);
+        next_dots<0>(fetcher, x, stride, even);
+        odd.add_to(acc);
     }
-    __device__ void send(const float (&acc)[S::kOctets][4]) const {
-#pragma unroll
-        for (int octet = 0; octet < S::kOctets; ++octet) {
-            next_inbox[octet * kWarp] = make_float4(acc[octet][0], acc[octet][1], acc[octet][2], acc[octet][3]);
-        }
-        pass_link(next_link);
-    }
-};
-
-template <int kOctets>
-__device__ void clear(float (&acc)[kOctets][4]) {
-#pragma unroll
-    for (int octet = 0; octet < kOctets; ++octet) acc[octet][0] = acc[octet][1] = acc[octet][2] = acc[octet][3] = 0.0f;
+    if (part < parts) next_dots<1>(fetcher, x, stride, odd);
+    even.add_to(acc);
+    if (part < parts) odd.add_to(acc);
 }
 
 template <typename S>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Arguments arguments) {
     extern __shared__ __align__(16) char memory[];
-    const int warps = blockDim.x / kWarp, me = threadIdx.x / kWarp;
-    const int chain_number = me / arguments.chain_warps, warp = me % arguments.chain_warps;
-    const bool first_warp = warp == 0, last_warp = warp == arguments.chain_warps - 1;
-    const int lap_blocks = arguments.chain_warps * S::kStep, laps = (arguments.blocks + lap_blocks - 1) / lap_blocks;
-    char* rings = memory + warps * (16 + S::kOctets * kWarp * 16);
-    const Staged<S> staged{reinterpret_cast<uint4*>(memory + warps * S::kWarpBytes), arguments.laps_per_stage * lap_blocks / 2};
-    Chain<S> chain(memory, warps, me, last_warp ? me - warp : me + 1);
+    const int warp = threadIdx.x / kWarp, steps = arguments.steps();
+    const bool works = warp < arguments.workers;
+    const Staged<S> staged{reinterpret_cast<uint4*>(memory + arguments.workers * S::kSlots * kSlotBytes),
+                           arguments.steps_per_stage * S::kUnits};
 
     start_next_kernel();
-    if (lane_id() == 0) make_link(chain.my_link);
     if (arguments.groups.E > 1) wait_for_previous_kernel();  // it may have written the offsets
-    Fetcher<S> fetcher(arguments, rings + me * S::kSlots * S::kSlotBytes, chain_number, warp, laps);
-    for (int slot = 0; slot < S::kSlots; ++slot) fetcher.fetch();
+    const int2 run = run_of_items<S>(arguments);
+    Fetcher<S> fetcher(arguments, memory, warp, works ? run : make_int2(run.x, run.x));
+    for (int slot = 0; works && slot < S::kSlots; ++slot) fetcher.fetch();
     if (arguments.groups.E == 1) wait_for_previous_kernel();
 
-    int number = blockIdx.x;
-    bool same_tokens = false;  // as in the item before: activations stay, and sums must not overtake those of that item
-    for (Item item = find_item<S>(arguments, number), next; item.valid(); item = next) {
-        number += gridDim.x;
-        next = find_item<S>(arguments, number);
-        const bool next_same = next.valid() && next.e == item.e && next.token == item.token && laps <= arguments.laps_per_stage;
-        int stage_lap = 0;
-        for (int lap = 0; lap < laps; ++lap) {
-            if (stage_lap == 0 && !same_tokens) {
+    int staged_token = -1;  // the activations in shared memory are those from this token on
+    for (int i = run.x; i < run.y; ++i) {
+        const Item item = find_item<S>(arguments, i);
+        float acc[S::kOperands][S::kSums] = {};
+        for (int first = 0; first < steps; first += arguments.steps_per_stage) {
+            if (item.token != staged_token || steps > arguments.steps_per_stage) {
                 __syncthreads();
-                staged.fill(arguments, item, lap * lap_blocks);
+                staged.fill(arguments, item, first * kStep);
                 __syncthreads();
+                staged_token = item.token;
             }
-            wait_for_copies<S::kSlots - 1>();
-            __syncwarp();
-            Dots<S> dots;
-            dots.compute(fetcher.ring + fetcher.slot * S::kSlotBytes, staged, (stage_lap * arguments.chain_warps + warp) * (S::kStep / 2), [&] {
-                __syncwarp();
-                fetcher.fetch();  // into the slot just read
-            });
-            const bool first = first_warp && lap == 0, last = last_warp && lap == laps - 1;
-            float acc[S::kOctets][4];
-            if (!first || same_tokens) chain.receive(acc);
-            if (first) clear(acc);
-            dots.add_to(acc);
-            if (!last || next_same) chain.send(acc);
-            if (last) store<S>(arguments, item, item.row_group * arguments.chains + chain_number, acc);
-            stage_lap = stage_lap + 1 < arguments.laps_per_stage ? stage_lap + 1 : 0;
+            if (works) sum_steps<S>(fetcher, staged, min(arguments.steps_per_stage, steps - first), acc);
         }
-        same_tokens = next_same;
+        if (works) store<S>(arguments, item, item.row_group * arguments.workers + warp, acc);
     }
 }
 
 // Launches with leave to overlap the end of the previous kernel.
 template <typename S>
-void launch(Arguments arguments, int chains, int chain_warps, int blocks_per_sm) {
-    arguments.chains = chains;
-    arguments.chain_warps = chain_warps;
-    const int warps = chains * chain_warps, lap_blocks = chain_warps * S::kStep;
-    const int laps = (arguments.blocks + lap_blocks - 1) / lap_blocks;
-    const int room = 226 * 1024 / blocks_per_sm - 1024 - warps * S::kWarpBytes;
-    const int fitting = room / (lap_blocks * S::kBlockBytes);
-    check(fitting > 0, "The decode kernel has no room for the activations of one lap.");
-    const int stages = (laps + fitting - 1) / fitting;
-    arguments.laps_per_stage = (laps + stages - 1) / stages;
-    const int bytes = warps * S::kWarpBytes + arguments.laps_per_stage * lap_blocks * S::kBlockBytes;
+void launch(Arguments arguments, int workers, int blocks_per_sm) {
+    arguments.workers = workers;
+    const int warps = kMaxWarps / blocks_per_sm, ring = workers * S::kSlots * kSlotBytes;
+    const int step_bytes = S::kOperands * S::kUnits * kWarp * 16, room = 226 * 1024 / blocks_per_sm - 1024 - ring;
+    const int steps = arguments.steps(), fitting = room / step_bytes, stages = (steps + fitting - 1) / fitting;
+    arguments.steps_per_stage = (steps + stages - 1) / stages;
+    const int bytes = ring + arguments.steps_per_stage * step_bytes;
     CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 
     const int E = arguments.groups.E;
@@ -381,29 +363,26 @@ void launch(Arguments arguments, int chains, int chain_warps, int blocks_per_sm)
     CUDA_CHECK(cudaLaunchKernelEx(&config, decode_kernel<S>, static_cast<const Arguments>(arguments)));
 }
 
-// Chains for every multiprocessor's share of the row tiles, as long as K allows.
-template <typename S>
+// A worker for each row tile of a multiprocessor's share. Fewer workers need more slots each to keep memory busy.
+template <Rows kRows, int kOperands>
 void launch(const Arguments& arguments) {
-    const int tiles_each = (arguments.row_tiles() + multiprocessors() - 1) / multiprocessors();
-    if (arguments.groups.E > 1) return launch<S>(arguments, 4, 2, 2);
-    if (tiles_each <= 2) return launch<S>(arguments, 2, 8, 1);
-    if (tiles_each <= 4) return launch<S>(arguments, 4, 4, 1);
-    launch<S>(arguments, 7, 2, 1);
+    if (arguments.groups.E > 1) return launch<Shape<kRows, kOperands, 6>>(arguments, kMaxWarps / 2, 2);
+    const int each = (arguments.row_tiles() + multiprocessors() - 1) / multiprocessors();
+    if (each <= 4) return launch<Shape<kRows, kOperands, 24>>(arguments, each, 1);
+    if (each <= 8) return launch<Shape<kRows, kOperands, 14>>(arguments, each, 1);
+    launch<Shape<kRows, kOperands, 8>>(arguments, each < kMaxWarps ? each : kMaxWarps, 1);
 }
 
 }  // namespace
 
 void gemm_w4a4_5_decode(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
     if (M == 0 || N == 0) return;
-    const Arguments arguments{x, residual != nullptr ? *residual : x, w, groups, M, N, blocks_of(K), 0, 0, 0, y};
+    const Arguments arguments{x, residual != nullptr ? *residual : x, w, groups, M, N, blocks_of(K), 0, 0, y};
     const int tokens = groups.E == 1 ? M : (M + groups.E - 1) / groups.E;  // of a typical group
-    if (residual != nullptr) {
-        if (tokens <= 8) return launch<Shape<1, 8, 3, 2>>(arguments);
-        return launch<Shape<2, 4, 4, 2>>(arguments);
-    }
-    if (tokens <= 8) return launch<Shape<1, 8, 3, 1>>(arguments);
-    if (tokens <= 16) return launch<Shape<2, 8, 3, 1>>(arguments);
-    launch<Shape<4, 4, 4, 1>>(arguments);
+    if (residual != nullptr) return tokens <= 8 ? launch<Rows::residual, 1>(arguments) : launch<Rows::residual, 2>(arguments);
+    if (tokens <= 8) return launch<Rows::half, 1>(arguments);
+    if (tokens <= 16) return launch<Rows::full, 1>(arguments);
+    launch<Rows::full, 2>(arguments);
 }
 
 }  // namespace quads::kernels::ladder

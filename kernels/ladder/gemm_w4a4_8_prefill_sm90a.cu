@@ -1,61 +1,68 @@
 // W4A4 GEMM, rung 8: prefill on Hopper (sm_90a). Rung 6 spends half of its instructions on decoding, because each operand is
 // decoded again by every thread block that uses it, and its warps load operands for each mma. New here:
-//   - a first kernel decodes x and w once, to FP16 with the scales of w folded in, and the scales of x to floats;
+//   - a first kernel decodes x and w once, to FP16 with the scales of w folded in, and the scales of x to floats. It writes
+//     them as the tiles that shared memory will hold, so that one thread moves a tile with one bulk copy;
 //   - wgmma: four warps multiply 64 tokens by 128 weight rows with one instruction that reads both operands from shared memory
 //     by itself. What is left for the warps is the FP32 sum, one fused multiply-add per output and scale block;
-//   - two accumulator sets per warp: while one is summed, the tensor cores fill the other. C = 0 as always, so the bits stay.
-// Decoded operands lie in shared memory in the 128-byte swizzle that wgmma knows: 16-byte piece c of row r at c ^ (r % 8).
+//   - two sets of dots per warp: while one is summed, the tensor cores fill the other. C = 0 as always, so the bits stay.
+// A tile is 128 rows of 64 FP16 numbers in the 128-byte swizzle that wgmma knows: 16-byte piece c of row r at c ^ (r % 8).
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/fragments.cuh"
 #include "kernels/ladder/ladder.hpp"
-#include "kernels/ladder/pipeline.cuh"
 #include "kernels/warp.cuh"
 #include "reference/check.hpp"
 
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kTile = 128;                           // tokens and weight rows of a thread block
-constexpr int kThreadsHere = 256;                    // two warpgroups of 64 tokens each
-constexpr int kStage = 4;                            // scale blocks of a stage: 64 FP16 numbers, 128 bytes of a row
-constexpr int kPieces = 8;                           // 16-byte pieces of a row and stage
-constexpr int kSlots = 4;                            // stages in flight
-constexpr int kTileBytes = kTile * kPieces * 16;     // one operand of a stage
-constexpr int kScaleBytes = kStage * kTile * 4;      // scales of x of a stage, [block][token]
+constexpr int kTile = 128;                        // tokens and weight rows of a thread block
+constexpr int kThreadsHere = 256;                 // two warpgroups of 64 tokens each
+constexpr int kStage = 4;                         // scale blocks of a stage: 64 FP16 numbers, 128 bytes of a row
+constexpr int kPieces = 8;                        // 16-byte pieces of a row and stage
+constexpr int kTileBytes = kTile * kPieces * 16;  // one operand of a stage
+constexpr int kScaleBytes = kStage * kTile * 4;   // scales of x of a stage, [block][token]
 
-// Scale blocks of a decoded row: whole stages.
-__host__ __device__ inline int padded_blocks(int K) { return (blocks_of(K) + kStage - 1) / kStage * kStage; }
+// Stages of a row of K columns.
+__host__ __device__ inline int stages_of(int K) { return (blocks_of(K) + kStage - 1) / kStage; }
 
-// One thread per scale block: q * 2^-14 (times s with `fold`) in the column order 0 4 1 5 2 6 3 7 of each eight. With
-// `interleave` 2 a block goes to place 2b + offset: the virtual axis of a residual. Padding becomes zeros.
-__global__ void decode_kernel(Nvfp4 q, std::int64_t rows, int blocks, int padded, bool fold, int interleave, int offset,
-                              uint4* decoded, float* scales) {
-    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, row = i / padded;
-    const int block = static_cast<int>(i % padded);
-    if (row >= rows) return;
-    const bool inside = block < blocks;
-    const std::int64_t at = row * blocks + block;
-    const uint2 codes = inside ? reinterpret_cast<const uint2*>(q.codes)[at] : make_uint2(0, 0);
-    const std::uint8_t scale = inside ? q.scales[at] : std::uint8_t{0};
-    const __half2 factor = fold ? __low2half2(scales_to_half2(scale)) : __float2half2_rn(1.0f);
-    const std::int64_t place = (row * padded + block) * interleave + offset;
-    for (int half = 0; half < 2; ++half) {
-        const std::uint32_t word = half == 0 ? codes.x : codes.y;
-        decoded[place * 2 + half] = make_uint4(
-            multiply_half2(codes_to_half2<0>(word), factor), multiply_half2(codes_to_half2<1>(word), factor),
-            multiply_half2(codes_to_half2<2>(word), factor), multiply_half2(codes_to_half2<3>(word), factor));
+// Rows begin .. end-1 of tile number `tile` of w: matrix by matrix.
+__device__ inline RowTile find_weight_tile(int E, int N, int tile) {
+    const int each = (N + kTile - 1) / kTile, e = tile / each, begin = e * N + tile % each * kTile;
+    return {e, begin, e < E ? min(begin + kTile, (e + 1) * N) : 0};
+}
+
+// One thread per scale block of one tile a thread block row: q * 2^-14, times s for w, in the column order 0 4 1 5 2 6 3 7 of each
+// eight. With `interleave` 2 block b goes to place 2b + offset: the virtual axis of a residual. What lies outside becomes 0.
+__global__ void decode_kernel(Nvfp4 q, Groups groups, int N, bool weights, int blocks, int stages, int interleave, int offset,
+                              uint4* tiles, float* scales) {
+    const RowTile rows = weights ? find_weight_tile(groups.E, N, blockIdx.y) : find_row_tile(groups, kTile, blockIdx.y);
+    if (rows.begin >= rows.end) return;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < kTile * stages * kStage; i += gridDim.x * blockDim.x) {
+        const int row = i / (stages * kStage), block = i % (stages * kStage), place = block * interleave + offset;
+        const bool inside = rows.begin + row < rows.end && block < blocks;
+        const std::int64_t at = static_cast<std::int64_t>(rows.begin + row) * blocks + block;
+        const uint2 codes = inside ? reinterpret_cast<const uint2*>(q.codes)[at] : make_uint2(0, 0);
+        const std::uint8_t scale = inside ? q.scales[at] : std::uint8_t{0};
+        const __half2 factor = weights ? __low2half2(scales_to_half2(scale)) : __float2half2_rn(1.0f);
+        const std::int64_t stage = static_cast<std::int64_t>(blockIdx.y) * stages * interleave + place / kStage;
+        for (int half = 0; half < 2; ++half) {
+            const std::uint32_t word = half == 0 ? codes.x : codes.y;
+            tiles[(stage * kTile + row) * kPieces + ((place % kStage * 2 + half) ^ row % 8)] = make_uint4(
+                multiply_half2(codes_to_half2<0>(word), factor), multiply_half2(codes_to_half2<1>(word), factor),
+                multiply_half2(codes_to_half2<2>(word), factor), multiply_half2(codes_to_half2<3>(word), factor));
+        }
+        if (!weights) scales[(stage * kStage + place % kStage) * kTile + row] = e4m3_decode(scale);
     }
-    if (scales != nullptr) scales[(static_cast<std::int64_t>(block) * interleave + offset) * rows + row] = e4m3_decode(scale);
 }
 
 struct Arguments {
-    const uint4 *x, *w;       // decoded: [row][x_blocks or w_blocks][2] pieces
-    const float* x_scales;    // [x_blocks][M]
-    int x_blocks, w_blocks;   // x_blocks is twice w_blocks with a residual
+    const char *x, *w;          // decoded tiles: [tile][stage]; x has twice as many stages with a residual
+    const char* x_scales;       // [tile of x][stage][block][token] floats
+    int stages;                 // of w
     Groups groups;
-    int M, N;
-    Nvfp4 x_outer, w_outer;   // for their outer scales
+    int N;
+    Nvfp4 x_outer, w_outer;     // for their outer scales
     float* y;
 };
 
@@ -92,15 +99,29 @@ __device__ inline void multiply(std::uint64_t a, std::uint64_t b, float (&dot)[6
 }
 #undef QUADS_8
 
-// Starts the copies of one operand's stage: rows begin .. end-1 of a matrix with `blocks` decoded blocks a row.
-__device__ inline void fetch(char* target, const uint4* source, std::int64_t begin, std::int64_t end, int blocks, int first) {
-#pragma unroll
-    for (int i = threadIdx.x; i < kTile * kPieces; i += kThreadsHere) {
-        const int row = i / kPieces, piece = i % kPieces;
-        const bool valid = begin + row < end;
-        const std::int64_t at = valid ? ((begin + row) * blocks + first) * 2 + piece : 0;
-        copy_16_async(target + row * (kPieces * 16) + (piece ^ row % 8) * 16, source + at, valid);
+// mbarriers: a phase ends after `count` arrivals and the bytes of all copies announced in it.
+__device__ inline std::uint32_t shared_address(const void* shared) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+__device__ inline void make_barrier(std::uint64_t* barrier, int count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ inline void arrive(std::uint64_t* barrier) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void arrive_and_expect(std::uint64_t* barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void wait_for(std::uint64_t* barrier, int phase) {
+    std::uint32_t done = 0;
+    while (done == 0) {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(barrier)), "r"(phase) : "memory");
     }
+}
+__device__ inline void copy_in_bulk(void* shared, const void* global, int bytes, std::uint64_t* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :: "r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
 
 __device__ inline void add_terms(const float (&dot)[64], float upper, float lower, float (&acc)[64]) {
@@ -110,60 +131,68 @@ __device__ inline void add_terms(const float (&dot)[64], float upper, float lowe
 #endif
 
 template <bool kResidual>
+struct Slots {
+    static constexpr int kPasses = kResidual ? 2 : 1, kCount = kResidual ? 4 : 6;
+    static constexpr int kX = kPasses * kTileBytes, kScales = kPasses * kScaleBytes, kBytes = kX + kTileBytes + kScales;
+};
+
+template <bool kResidual>
 __global__ void __launch_bounds__(kThreadsHere, 1) prefill_kernel(const Arguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ __align__(1024) char memory[];  // kSlots times: x, w, then scales
-    char* const w_memory = memory + kSlots * kTileBytes * (kResidual ? 2 : 1);
-    float* const scale_memory = reinterpret_cast<float*>(w_memory + kSlots * kTileBytes);
-    constexpr int kPasses = kResidual ? 2 : 1;
+    using S = Slots<kResidual>;
+    extern __shared__ __align__(1024) char memory[];  // all tiles of x, all of w, then scales
+    __shared__ std::uint64_t full[S::kCount], empty[S::kCount];
     const RowTile tokens = find_row_tile(arguments.groups, kTile, blockIdx.x);
     if (tokens.begin >= tokens.end) return;
-    const std::int64_t w_begin = static_cast<std::int64_t>(tokens.group) * arguments.N + blockIdx.y * kTile;
-    const std::int64_t w_end = static_cast<std::int64_t>(tokens.group + 1) * arguments.N;
-    const int stages = arguments.w_blocks / kStage, half = threadIdx.x / 128;
+    char* const w_memory = memory + S::kCount * S::kX;
+    char* const scale_memory = w_memory + S::kCount * kTileBytes;
+    const int stages = arguments.stages, half = threadIdx.x / 128;
+    const std::int64_t w_tile = static_cast<std::int64_t>(tokens.group) * gridDim.y + blockIdx.y;
 
-    const auto fetch_stage = [&](int stage) {
-        if (stage < stages) {
-            const int slot = stage % kSlots;
-            for (int part = 0; part < kPasses; ++part) {
-                fetch(memory + (slot * kPasses + part) * kTileBytes, arguments.x, tokens.begin, tokens.end, arguments.x_blocks,
-                      (stage * kPasses + part) * kStage);
-            }
-            fetch(w_memory + slot * kTileBytes, arguments.w, w_begin, w_end, arguments.w_blocks, stage * kStage);
-            for (int i = threadIdx.x; i < kPasses * kStage * kTile; i += kThreadsHere) {
-                const int row = i % kTile, block = stage * kPasses * kStage + i / kTile;
-                const bool valid = tokens.begin + row < tokens.end;
-                copy_4_async(scale_memory + slot * kPasses * kStage * kTile + i,
-                             arguments.x_scales + (valid ? static_cast<std::int64_t>(block) * arguments.M + tokens.begin + row : 0), valid);
-            }
-        }
-        commit_copies();
+    const auto fetch = [&](int stage) {  // by one thread
+        const int slot = stage % S::kCount;
+        const std::int64_t x_stage = static_cast<std::int64_t>(blockIdx.x) * stages + stage;
+        arrive_and_expect(&full[slot], S::kBytes);
+        copy_in_bulk(memory + slot * S::kX, arguments.x + x_stage * S::kX, S::kX, &full[slot]);
+        copy_in_bulk(w_memory + slot * kTileBytes, arguments.w + (w_tile * stages + stage) * kTileBytes, kTileBytes, &full[slot]);
+        copy_in_bulk(scale_memory + slot * S::kScales, arguments.x_scales + x_stage * S::kScales, S::kScales, &full[slot]);
     };
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < S::kCount; ++slot) {
+            make_barrier(&full[slot], 1);
+            make_barrier(&empty[slot], kThreadsHere / kWarp);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (int stage = 0; stage < S::kCount && stage < stages; ++stage) fetch(stage);
+    }
+    __syncthreads();
 
     float acc[64] = {}, even[64], odd[64];
-    for (int stage = 0; stage < kSlots - 2; ++stage) fetch_stage(stage);
     const int row = half * 64 + threadIdx.x % 128 / kWarp * 16 + lane_id() / 4;
     for (int stage = 0; stage < stages; ++stage) {
-        fetch_stage(stage + kSlots - 2);  // its slot was last read by the multiplies of stage - 2, which have ended
-        wait_for_copies<kSlots - 2>();
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what copies wrote
-        __syncthreads();
-        const int slot = stage % kSlots;
-        const float* scales = scale_memory + slot * kPasses * kStage * kTile + row;
+        const int slot = stage % S::kCount;
+        // The slot before the last is refilled now, so that neither warpgroup waits for the other to finish this very stage.
+        if (threadIdx.x == 0 && stage >= 2 && stage - 2 + S::kCount < stages) {
+            wait_for(&empty[(stage - 2) % S::kCount], (stage - 2) / S::kCount % 2);
+            fetch(stage - 2 + S::kCount);
+        }
+        __syncwarp();
+        wait_for(&full[slot], stage / S::kCount % 2);
+        const float* scales = reinterpret_cast<const float*>(scale_memory + slot * S::kScales) + row;
         // Block v of x (main and residual in turn) meets block v / kPasses of w.
         const auto start = [&](int v, float (&dot)[64]) {
-            const char* x = memory + (slot * kPasses + v / kStage) * kTileBytes + half * 64 * (kPieces * 16) + v % kStage * 32;
+            const char* x = memory + slot * S::kX + v / kStage * kTileBytes + half * 64 * (kPieces * 16) + v % kStage * 32;
             open_multiplies();
-            multiply(describe(x), describe(w_memory + slot * kTileBytes + v / kPasses * 32), dot);
+            multiply(describe(x), describe(w_memory + slot * kTileBytes + v / S::kPasses * 32), dot);
             commit_multiplies();
         };
         start(0, even);
 #pragma unroll
-        for (int v = 0; v < kPasses * kStage; v += 2) {
+        for (int v = 0; v < S::kPasses * kStage; v += 2) {
             start(v + 1, odd);
             wait_for_multiplies<1>(even);
             add_terms(even, scales[v * kTile], scales[v * kTile + 8], acc);
-            if (v + 2 < kPasses * kStage) {
+            if (v + 2 < S::kPasses * kStage) {
                 start(v + 2, even);
                 wait_for_multiplies<1>(odd);
             } else {
@@ -171,6 +200,8 @@ __global__ void __launch_bounds__(kThreadsHere, 1) prefill_kernel(const Argument
             }
             add_terms(odd, scales[(v + 1) * kTile], scales[(v + 1) * kTile + 8], acc);
         }
+        __syncwarp();
+        if (lane_id() == 0) arrive(&empty[slot]);
     }
 
     const float w_outer = arguments.w_outer.outer[tokens.group];
@@ -195,25 +226,24 @@ __global__ void __launch_bounds__(kThreadsHere, 1) prefill_kernel(const Argument
 
 template <bool kResidual>
 void launch(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
-    constexpr int kPasses = kResidual ? 2 : 1;
-    const int blocks = blocks_of(K), padded = padded_blocks(K);
-    const std::int64_t w_rows = static_cast<std::int64_t>(groups.E) * N;
-    const Scratch<uint4> decoded_x(static_cast<std::size_t>(M) * padded * kPasses * 2), decoded_w(w_rows * padded * 2);
-    const Scratch<float> x_scales(static_cast<std::size_t>(M) * padded * kPasses);
-    const std::int64_t x_items = static_cast<std::int64_t>(M) * padded, w_items = w_rows * padded;
-    decode_kernel<<<blocks_for(x_items), kThreads, 0, stream()>>>(x, M, blocks, padded, false, kPasses, 0, decoded_x.data(), x_scales.data());
-    if (kResidual) {
-        decode_kernel<<<blocks_for(x_items), kThreads, 0, stream()>>>(residual, M, blocks, padded, false, 2, 1, decoded_x.data(),
-                                                                      x_scales.data());
-    }
-    decode_kernel<<<blocks_for(w_items), kThreads, 0, stream()>>>(w, w_rows, blocks, padded, true, 1, 0, decoded_w.data(), nullptr);
-    CUDA_CHECK_LAUNCH(decode_kernel);
+    using S = Slots<kResidual>;
+    const int blocks = blocks_of(K), stages = stages_of(K);
+    const std::size_t x_tiles = row_tiles_bound(M, groups.E, kTile), n_tiles = blocks_for(N, kTile), w_tiles = groups.E * n_tiles;
+    const Scratch<char> tiles_x(x_tiles * stages * S::kX), scales_x(x_tiles * stages * S::kScales), tiles_w(w_tiles * stages * kTileBytes);
+    const auto decode = [&](const Nvfp4& q, bool weights, int interleave, int offset, char* tiles) {
+        const dim3 grid(blocks_for(kTile * stages * kStage, kThreads * 4), static_cast<unsigned>(weights ? w_tiles : x_tiles));
+        decode_kernel<<<grid, kThreads, 0, stream()>>>(q, groups, N, weights, blocks, stages, interleave, offset,
+                                                       reinterpret_cast<uint4*>(tiles), reinterpret_cast<float*>(scales_x.data()));
+        CUDA_CHECK_LAUNCH(decode_kernel);
+    };
+    decode(x, false, S::kPasses, 0, tiles_x.data());
+    if (kResidual) decode(residual, false, S::kPasses, 1, tiles_x.data());
+    decode(w, true, 1, 0, tiles_w.data());
 
-    const Arguments arguments{decoded_x.data(), decoded_w.data(), x_scales.data(), padded * kPasses, padded, groups, M, N, x, w, y};
-    constexpr int bytes = kSlots * (kTileBytes * (kPasses + 1) + kPasses * kScaleBytes);
+    const Arguments arguments{tiles_x.data(), tiles_w.data(), scales_x.data(), stages, groups, N, x, w, y};
+    constexpr int bytes = S::kCount * S::kBytes;
     CUDA_CHECK(cudaFuncSetAttribute(prefill_kernel<kResidual>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    const dim3 grid(row_tiles_bound(M, groups.E, kTile), blocks_for(N, kTile));
-    prefill_kernel<kResidual><<<grid, kThreadsHere, bytes, stream()>>>(arguments);
+    prefill_kernel<kResidual><<<dim3(static_cast<unsigned>(x_tiles), static_cast<unsigned>(n_tiles)), kThreadsHere, bytes, stream()>>>(arguments);
     CUDA_CHECK_LAUNCH(prefill_kernel);
 }
 

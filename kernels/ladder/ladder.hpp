@@ -67,13 +67,13 @@ constexpr GemmRung kGemmRungs[] = {
     {"8_prefill_sm90a", gemm_w4a4_8_prefill_sm90a, PackedOrder::rows, 9},
 };
 
-// Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads 16 bytes of codes
-// at a time. Part of weight sync: done once per update, not once per token. Rows are padded to 16 per matrix, columns to
-// 64; the padding is written (code 0, scale 0).
-//   codes   [E][ceil(N/16)][ceil(K/64)][lane 32][block 4] 32-bit words: the 8 codes of one lane in one 16x16 block
-//   scales  [E][ceil(N/16)][ceil(K/64)][row 8][block 4][2] bytes: rows `row` and `row + 8`
-// Lane l holds of rows l/4 and l/4 + 8 the columns 4 (l%4) .. 4 (l%4) + 3 of each block; the bits of a word are explained
-// at encode_fragment in fragments.cuh.
+// Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads the codes of eight
+// scale blocks as 16 bytes. Part of weight sync: done once per update, not once per token. Rows are padded to 8 per matrix,
+// columns to 128; the padding is written (code 0, scale 0).
+//   codes   [E][ceil(N/8)][ceil(K/128)][lane 32][pair of blocks 4] words: eight codes of one lane
+//   scales  [E][ceil(N/8)][ceil(K/128)][pair of rows 4][block 8][2] bytes
+// Lane l holds of row l/4 the columns 4 (l%4) .. 4 (l%4) + 3 of each block; the bits of a word are explained at
+// encode_fragment in fragments.cuh.
 std::size_t prepacked_code_bytes(int E, int N, int K);
 std::size_t prepacked_scale_bytes(int E, int N, int K);
 void prepack_weights(Nvfp4 w,          // (E * N, K)

@@ -7,10 +7,10 @@
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kTileRows = 16, kSpan = 4;  // rows of a tile, scale blocks that lie together
+constexpr int kTileRows = 8, kStep = 8;  // rows of a tile, scale blocks that lie together
 
 __host__ __device__ inline std::int64_t row_tiles_of(int N) { return (N + kTileRows - 1) / kTileRows; }
-__host__ __device__ inline std::int64_t spans_of(int K) { return (blocks_of(K) + kSpan - 1) / kSpan; }
+__host__ __device__ inline std::int64_t steps_of(int K) { return (blocks_of(K) + kStep - 1) / kStep; }
 
 // The code of column 4t + i of a block in row `row` of a matrix; 0 outside.
 struct Matrix {
@@ -26,36 +26,35 @@ struct Matrix {
     }
 };
 
-// One thread per word of codes; the first lane of each quad also writes the two scales of its rows.
+// One thread per word: two blocks of one lane, and the scales of one block and two rows.
 __global__ void prepack_kernel(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const int in_span = static_cast<int>(i % (kWarp * kSpan)), lane = in_span / kSpan;
-    const std::int64_t span = i / (kWarp * kSpan), tile = span / spans_of(K), e = tile / row_tiles_of(N);
+    const int in_step = static_cast<int>(i % (kWarp * kStep / 2)), lane = in_step / (kStep / 2);
+    const std::int64_t step = i / (kWarp * kStep / 2), tile = step / steps_of(K), e = tile / row_tiles_of(N);
     if (e >= E) return;
-    const int block = static_cast<int>(span % spans_of(K)) * kSpan + in_span % kSpan;
-    const int row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows + lane / 4, column = lane % 4 * 4;
-    const std::int64_t first_block = e * N * blocks_of(K);
-    const Matrix matrix{w.codes + first_block * (kBlock / 2), w.scales + first_block, N, blocks_of(K)};
+    const int first_row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows, first_block = static_cast<int>(step % steps_of(K)) * kStep;
+    const std::int64_t of_matrix = e * N * blocks_of(K);
+    const Matrix matrix{w.codes + of_matrix * (kBlock / 2), w.scales + of_matrix, N, blocks_of(K)};
 
-    std::uint32_t word = 0;
     // Columns 0 and 2 of the lane's four are one FP16 pair, 1 and 3 the other: four_codes_to_half2 pairs x the same way.
+    const int row = first_row + lane / 4, block = first_block + in_step % (kStep / 2) * 2, column = lane % 4 * 4;
+    std::uint32_t word = 0;
     for (int half = 0; half < 2; ++half) {
         const int first = column + 2 * half, second = first + 1;
-        word |= encode_fragment(matrix.code(row, block, first), matrix.code(row + 8, block, first),
-                                matrix.code(row, block, second), matrix.code(row + 8, block, second))
+        word |= encode_fragment(matrix.code(row, block, first), matrix.code(row, block + 1, first),
+                                matrix.code(row, block, second), matrix.code(row, block + 1, second))
                 << (16 * half);
     }
     reinterpret_cast<std::uint32_t*>(packed.codes)[i] = word;
-    if (lane % 4 != 0) return;
-    std::uint8_t* scales = packed.scales + ((span * (kWarp / 4) + lane / 4) * kSpan + in_span % kSpan) * 2;
-    scales[0] = matrix.scale(row, block);
-    scales[1] = matrix.scale(row + 8, block);
+    if (in_step >= kStep * kTileRows / 2) return;
+    std::uint8_t* scales = packed.scales + step * kStep * kTileRows + in_step * 2;
+    for (int j = 0; j < 2; ++j) scales[j] = matrix.scale(first_row + in_step / kStep * 2 + j, first_block + in_step % kStep);
 }
 
 }  // namespace
 
-std::size_t prepacked_code_bytes(int E, int N, int K) { return E * row_tiles_of(N) * spans_of(K) * kWarp * kSpan * 4; }
-std::size_t prepacked_scale_bytes(int E, int N, int K) { return E * row_tiles_of(N) * spans_of(K) * kTileRows * kSpan; }
+std::size_t prepacked_code_bytes(int E, int N, int K) { return E * row_tiles_of(N) * steps_of(K) * kStep * kTileRows * (kBlock / 2); }
+std::size_t prepacked_scale_bytes(int E, int N, int K) { return E * row_tiles_of(N) * steps_of(K) * kStep * kTileRows; }
 
 void prepack_weights(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {
     const std::int64_t words = static_cast<std::int64_t>(prepacked_code_bytes(E, N, K) / 4);

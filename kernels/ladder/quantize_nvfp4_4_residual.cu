@@ -2,8 +2,9 @@
 // main codes, the residual r = x - (q s) g, the choice of the channels to keep, and the codes of r. Apart, the two passes
 // would read x three times and write r.
 //
-// The kept channels are the `count` largest |r| of the row, the lower index first among equals. A radix select finds the
-// smallest kept key: three histograms over its 11, 10 and 10 highest bits, each counting only what the one before left open.
+// The kept channels are the `count` largest |r| of the row, the lower index first among equals. The smallest kept key is found
+// bit by bit: each step counts the keys that reach a candidate. They stay in registers, so a step costs two instructions a
+// key and one barrier; shared-memory histograms took longer, because most keys fall into few bins.
 #include "kernels/device.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/ladder/ladder.hpp"
@@ -12,15 +13,6 @@
 
 namespace quads::kernels::ladder {
 namespace {
-
-constexpr int kBins = 2048, kBinsPerThread = kBins / kRowThreads;
-
-// A histogram with one word of padding per thread's bins, so that threads that walk through theirs meet no bank conflict.
-struct Histogram {
-    int counts[kBins + kRowThreads];
-
-    __device__ int& operator[](int bin) { return counts[bin + bin / kBinsPerThread]; }
-};
 
 // Sum of `mine` over this thread and all before it. Ends with a barrier.
 __device__ int inclusive_sum(int mine) {
@@ -45,85 +37,59 @@ __device__ int block_sum(int mine) {
     return total;
 }
 
-// Where the search stands: the high bits of the smallest kept key, and how many of the keys with these bits are kept.
-struct Selection {
-    std::uint32_t prefix;
-    int keep, found;  // found: keys with this prefix
-};
-
-// Extends the prefix by the bits from `shift` on. visit(add) calls add(key) for every key of this thread.
-template <typename Visit>
-__device__ Selection refine(Selection before, int shift, int bits, Histogram& histogram, Visit visit) {
-    __shared__ Selection after;
-    for (int i = threadIdx.x; i < 1 << bits; i += kRowThreads) histogram[i] = 0;
-    __syncthreads();
-    visit([&](std::uint32_t key) {
-        // The first digit has no bits above it to compare.
-        if (shift + bits == 31 || key >> (shift + bits) == before.prefix) {
-            atomicAdd(&histogram[key >> shift & ((1u << bits) - 1u)], 1);
-        }
-    });
-    __syncthreads();
-    // Thread 0 takes the highest bins, so that a sum over threads counts from the largest key down.
-    const int top = (1 << bits) - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;
-    int mine = 0;
-    for (int i = 0; i < kBinsPerThread; ++i) mine += top - i >= 0 ? histogram[top - i] : 0;
-    int above = inclusive_sum(mine) - mine;
-    const bool in_here = above < before.keep && before.keep <= above + mine;
-    for (int i = 0; in_here && i < kBinsPerThread && top - i >= 0; ++i) {
-        const int here = histogram[top - i];
-        if (above < before.keep && before.keep <= above + here) {
-            after = {before.prefix << bits | static_cast<std::uint32_t>(top - i), before.keep - above, here};
-        }
-        above += here;
-    }
-    __syncthreads();
-    return after;
-}
-
-// Sets all but the `count` largest magnitudes of the row to +0, 0 < count < K.
+// Sets all but the `count` largest magnitudes of the row to +0, 0 < count < K. What lies beyond the row is 0.
 template <int kSteps>
 __device__ void keep_largest(float (&r)[kSteps][kPerThread], int K, int count) {
-    __shared__ Histogram histogram;
-    const int first = threadIdx.x * kPerThread;
-    const auto visit = [&](auto add) {
+    __shared__ int of_warp[2][kRowThreads / kWarp];  // two, so that one barrier a step suffices
+    std::uint32_t threshold = 0;  // the largest value that at least `count` keys reach
+    int reached = kSteps * kRowStep;
+    for (int bit = 30; bit >= 0 && reached != count; --bit) {
+        const std::uint32_t candidate = threshold | 1u << bit;
+        int mine = 0;
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-            for (int j = 0; j < kPerThread; ++j) {
-                if (first + i * kRowStep + j < K) add(magnitude_bits(r[i][j]));
-            }
+            for (int j = 0; j < kPerThread; ++j) mine += magnitude_bits(r[i][j]) >= candidate;
         }
-    };
-    Selection selection{0, count, 0};
-    selection = refine(selection, 20, 11, histogram, visit);
-    selection = refine(selection, 10, 10, histogram, visit);
-    selection = refine(selection, 0, 10, histogram, visit);
-    const std::uint32_t threshold = selection.prefix;
-    const bool crowded = selection.keep < selection.found;  // more equal keys than room: their order decides
-    int room = selection.keep;                              // left for equal keys of this and later steps
+        mine = __reduce_add_sync(kAllLanes, mine);
+        if (lane_id() == 0) of_warp[bit % 2][threadIdx.x / kWarp] = mine;
+        __syncthreads();
+        int reach_candidate = 0;
+        for (int warp = 0; warp < kRowThreads / kWarp; ++warp) reach_candidate += of_warp[bit % 2][warp];
+        if (reach_candidate < count) continue;
+        threshold = candidate;
+        reached = reach_candidate;
+    }
+    int room = count;  // for keys like the threshold, where more of them reached it than there is room for
+    const bool crowded = reached > count;
+    if (crowded) {
+        int above = 0;
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+            for (int j = 0; j < kPerThread; ++j) above += magnitude_bits(r[i][j]) > threshold;
+        }
+        room -= block_sum(above);
+    }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-        int equal = 0;  // keys like the threshold in earlier columns of this step
+        const int first = threadIdx.x * kPerThread + i * kRowStep;
+        int before = 0, total = 0;  // keys like the threshold in earlier columns of this step, and in all of them
         if (crowded) {
             int mine = 0;
 #pragma unroll
-            for (int j = 0; j < kPerThread; ++j) {
-                mine += first + i * kRowStep + j < K && magnitude_bits(r[i][j]) == threshold;
-            }
-            equal = inclusive_sum(mine) - mine;
+            for (int j = 0; j < kPerThread; ++j) mine += first + j < K && magnitude_bits(r[i][j]) == threshold;
+            before = inclusive_sum(mine) - mine;
+            total = block_sum(mine);
         }
-        int kept_equal = 0;
 #pragma unroll
         for (int j = 0; j < kPerThread; ++j) {
             const std::uint32_t key = magnitude_bits(r[i][j]);
-            const bool ties = first + i * kRowStep + j < K && key == threshold;
-            const bool kept = key > threshold || (ties && (!crowded || equal < room));
-            equal += ties;
-            kept_equal += ties && kept;
-            if (!kept) r[i][j] = 0.0f;
+            const bool equal = first + j < K && key == threshold;
+            if (!(key > threshold || (equal && (!crowded || before < room)))) r[i][j] = 0.0f;
+            before += equal;
         }
-        if (crowded) room -= block_sum(kept_equal);
+        room -= total;
     }
 }
 

@@ -1,5 +1,5 @@
 # Learning and checking: the C library, the verify tool, the labs and the notebooks.
-.PHONY: library
+.PHONY: library verify template lab grade
 
 # --- The references as a C library for Python, C and others: reference/quads_reference.h ---
 C_LIBRARY := $(BUILD)/libquads_reference.so
@@ -14,4 +14,81 @@ $(BUILD)/pic/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CXX) $(FLAGS) -fPIC -c $< -o $@
 
--include $(C_LIBRARY_OBJECTS:.o=.d)
+# --- A kernel of one's own against the reference ---
+OP ?=
+KERNEL ?= $(OP:%=my_%.cpp)
+VERIFY := $(BUILD)/verify_kernel
+VERIFY_OBJECTS := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/verify/*.cpp))
+OPERATIONS := $(basename $(notdir $(wildcard tests/verify/templates/*.cpp)))
+
+# Object files of user code are not kept: they are built again at each call.
+verify: $(VERIFY) ## OP=gemm_w4a4 KERNEL=my_kernel.cpp (or .cu): your kernel against the reference, bit for bit
+	@$(call check_operation,verify)
+	@test -f '$(KERNEL)' || { echo "There is no file $(KERNEL); make template OP=$(OP) KERNEL=$(KERNEL) writes a start."; exit 1; }
+	@mkdir -p $(BUILD)/verify
+ifeq ($(suffix $(KERNEL)),.cu)
+ifeq ($(NVCC),)
+	@echo "$(KERNEL) needs nvcc and a GPU, and one of them was not found here; a .cpp file runs on the CPU."; exit 1
+else
+	@$(NVCC) $(CUDA_FLAGS) -shared -Xcompiler -fPIC $(KERNEL) tests/verify/device.cu -o $(BUILD)/verify/$(OP).so
+endif
+else
+	@$(CXX) $(filter-out -MMD -MP,$(FLAGS)) -fPIC -shared $(KERNEL) -o $(BUILD)/verify/$(OP).so
+endif
+	@$(VERIFY) $(OP) $(BUILD)/verify/$(OP).so
+
+template: ## OP=gemm_w4a4 [KERNEL=my_kernel.cu]: a correct start for a kernel of your own
+	@$(call check_operation,template)
+	@test ! -e '$(KERNEL)' || { echo "$(KERNEL) exists and is left alone; choose another name with KERNEL=."; exit 1; }
+	@sed 's/this_file/$(subst /,\/,$(KERNEL))/' tests/verify/templates/$(OP)$(suffix $(KERNEL)) > '$(KERNEL)'
+	@echo "$(KERNEL) is written. Check it with: make verify OP=$(OP) KERNEL=$(KERNEL)"
+
+check_operation = case ' $(OPERATIONS) ' in *' $(or $(OP),none) '*) ;; \
+	*) echo "Choose an operation: make $(1) OP=name, name one of $(OPERATIONS)."; exit 1 ;; esac
+
+$(VERIFY): $(VERIFY_OBJECTS) $(C_LIBRARY)
+	$(CXX) $(LINK_FLAGS) $^ -Wl,-rpath,'$$ORIGIN' -ldl -o $@
+
+-include $(C_LIBRARY_OBJECTS:.o=.d) $(VERIFY_OBJECTS:.o=.d)
+
+# --- Labs: the student's file, the tests tagged [labNN], and the reference beside them ---
+# LAB=03 checks notebooks/labs/03_*.cpp; SUBMISSION=folder takes the file from there; SOLUTION=1 checks the reference.
+LABS := 01 02 03 04 05 06 07
+LAB ?=
+SUBMISSION ?= notebooks/labs
+SOLUTION ?=
+LAB_NVCC := $(or $(NVCC),$(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2> /dev/null))
+
+ifneq ($(filter lab grade $(BUILD)/labs/%,$(GOALS)),)
+include $(BUILD)/found_tests.mk
+endif
+
+lab: $(if $(filter $(LAB),$(LABS)),$(BUILD)/labs/lab$(LAB)) ## LAB=03: your 03_*.cpp in notebooks/labs against its tests; SOLUTION=1 tests the reference
+ifeq ($(LAB),08)
+	@$(lab08)
+else
+	@case ' $(LABS) ' in *' $(or $(LAB),none) '*) ;; *) echo "Choose a lab: make lab LAB=NN, NN one of $(LABS) 08."; exit 1 ;; esac
+	@$(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $< $(LAB)
+endif
+
+# Lab 08 is the verify tool on a .cu file.
+LAB_CU = $(if $(SOLUTION),tests/verify/templates/gemm_w4a4.cu,$(wildcard $(SUBMISSION)/08_*.cu))
+ifeq ($(LAB_NVCC),)
+lab08 = echo "Lab 08 needs nvcc, which was not found. Install the CUDA toolkit, or pass NVCC=/path/to/nvcc."; exit 1
+else ifeq ($(NVCC),)
+lab08 = mkdir -p $(BUILD)/labs && $(LAB_NVCC) -std=c++17 -I. -c $(LAB_CU) -o $(BUILD)/labs/lab08.o && \
+	echo "$(LAB_CU) compiles. There is no GPU here to run it on."
+else
+lab08 = $(MAKE) -s verify OP=gemm_w4a4 KERNEL=$(LAB_CU)
+endif
+
+grade: $(LABS:%=$(BUILD)/labs/lab%) ## a line of JSON per lab, the score is the share of its tests that pass; SUBMISSION=folder
+	@for lab in $(LABS); do $(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $(BUILD)/labs/lab$$lab $$lab --json; done
+
+$(BUILD)/labs/lab%: $(BUILD)/tests/labs/lab%.o $(BUILD)/tests/main.o $(C_LIBRARY) FORCE
+	@mkdir -p $(@D)
+	@test -e $(SUBMISSION)/$*_*.cpp || { echo "There is no file $(SUBMISSION)/$*_*.cpp."; exit 1; }
+	@$(CXX) $(filter-out -MMD -MP,$(FLAGS)) $(SUBMISSION)/$*_*.cpp $(filter-out FORCE,$^) \
+	    -Wl,-rpath,'$$ORIGIN/..' $(CATCH_LIBS) -o $@
+
+-include $(wildcard $(BUILD)/tests/labs/*.d)

@@ -7,6 +7,7 @@
 #include "reference/exact_math.hpp"
 #include "reference/gemm_bf16.hpp"
 #include "reference/gemm_w4a4.hpp"
+#include "reference/oracles.hpp"
 #include "reference/parallel.hpp"
 
 namespace quads::c_interface {
@@ -139,6 +140,42 @@ int quads_gemm_w4a4_residual(const uint8_t* x_codes, const uint8_t* x_scales, co
                                             nvfp4(residual_codes, residual_scales, nullptr, x_outer_scale),
                                             nvfp4(w_codes, w_scales, w_outer, QUADS_OUTER_GROUP),
                                             RowGroups(offsets, E, M), M, N, K, y);
+    });
+}
+
+int quads_gemm_w4a4_exact(const uint8_t* x_codes, const uint8_t* x_scales, const uint8_t* residual_codes,
+                          const uint8_t* residual_scales, const uint8_t* w_codes, const uint8_t* w_scales,
+                          const int* offsets, int E, int M, int N, int K, int64_t* sum, int64_t* magnitude) {
+    return guarded([&] {
+        check_arrays(x_codes, x_scales, w_codes, w_scales, sum, magnitude);
+        check((residual_codes == nullptr) == (residual_scales == nullptr),
+              "residual_codes and residual_scales are one array and one NULL, expected two of a kind.");
+        check_sizes({{"N", N, 0}});
+        const Nvfp4 residual = nvfp4(residual_codes, residual_scales, nullptr, QUADS_OUTER_ROW);
+        reference::gemm_w4a4_exact(
+            nvfp4(x_codes, x_scales, nullptr, QUADS_OUTER_ROW), residual_codes != nullptr ? &residual : nullptr,
+            nvfp4(w_codes, w_scales, nullptr, QUADS_OUTER_GROUP), RowGroups(offsets, E, M), M, N, K, sum, magnitude);
+    });
+}
+
+int quads_gemm_bf16_tensor_core(const float* x, const float* w, const float* w_outer, const int* offsets, int E, int M,
+                                int N, int K, float* y) {
+    return guarded([&] {
+        check_arrays(x, w, y);
+        check_sizes({{"N", N, 0}, {"K", K, 1}});
+        reference::gemm_bf16_tensor_core(x, w, w_outer, RowGroups(offsets, E, M), M, N, K, y);
+    });
+}
+
+int quads_gemm_w4a4_tensor_core(const uint8_t* x_codes, const uint8_t* x_scales, const float* x_outer,
+                                int x_outer_scale, const uint8_t* w_codes, const uint8_t* w_scales,
+                                const float* w_outer, const int* offsets, int E, int M, int N, int K, float* y) {
+    return guarded([&] {
+        check_arrays(x_codes, x_scales, x_outer, w_codes, w_scales, w_outer, y);
+        check_sizes({{"N", N, 0}, {"K", K, 1}});
+        reference::gemm_w4a4_tensor_core(nvfp4(x_codes, x_scales, x_outer, x_outer_scale),
+                                         nvfp4(w_codes, w_scales, w_outer, QUADS_OUTER_GROUP), RowGroups(offsets, E, M),
+                                         M, N, K, y);
     });
 }
 

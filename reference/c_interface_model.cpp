@@ -14,8 +14,12 @@ namespace quads::c_interface {
 namespace {
 
 SequenceTree tree_of(int prompts, int prompt, int group, int response, int D, int H) {
-    check_sizes({{"prompts", prompts, 0}, {"prompt", prompt, 1}, {"group", group, 1}, {"response", response, 0},
-                 {"D", D, 1}, {"H", H, 1}});
+    check_sizes({{"prompts", prompts, 0},
+                 {"prompt", prompt, 1},
+                 {"group", group, 1},
+                 {"response", response, 0},
+                 {"D", D, 1},
+                 {"H", H, 1}});
     check(D % H == 0, "D is ", D, ", expected a multiple of the ", H, " heads.");
     return {prompts, prompt, group, response};
 }

@@ -16,10 +16,9 @@
  * E stacked ones. NULL means one group of all rows, and E must then be 1.
  *
  * Every function that returns int returns QUADS_OK or a code below; after one of those quads_error_message() says what
- * was expected, what was found and how to fix it. Arguments that are refused: a null pointer (unless "or NULL" is said),
- * a negative size, K, D, V or C below 1, offsets that do not ascend from 0 to M, an index out of range, and whatever a
- * function states itself. Sizes of arrays cannot be checked. No function keeps a pointer; all may be called from any
- * thread. */
+ * was expected, what was found and how to fix it. Refused are: a null pointer (unless "or NULL" is said), a negative
+ * size, K, D, V or S below 1, offsets that do not ascend from 0 to M, an index out of range, and whatever a function
+ * states itself. Sizes of arrays cannot be checked. No function keeps a pointer; all may be called from any thread. */
 #ifndef QUADS_REFERENCE_H
 #define QUADS_REFERENCE_H
 
@@ -99,6 +98,22 @@ int quads_gemm_w4a4_residual(const uint8_t* x_codes, const uint8_t* x_scales, co
                              const uint8_t* residual_codes, const uint8_t* residual_scales,
                              const uint8_t* w_codes, const uint8_t* w_scales, const float* w_outer,
                              const int* offsets, int E, int M, int N, int K, float* y);
+
+/* ---- oracles.hpp: second opinions on the GEMMs ---- */
+
+/* The exact sum over the blocks, before the outer scales, in units of 2^-20: sum and magnitude (M, N), the latter over
+ * the terms' absolute values. residual_codes and residual_scales: both, or both NULL for the plain GEMM. */
+int quads_gemm_w4a4_exact(const uint8_t* x_codes, const uint8_t* x_scales, const uint8_t* residual_codes,
+                          const uint8_t* residual_scales, const uint8_t* w_codes, const uint8_t* w_scales,
+                          const int* offsets, int E, int M, int N, int K, int64_t* sum, int64_t* magnitude);
+
+/* y as a tensor core gives it: BF16 by Hopper's mma.m16n8k16 (measured), W4A4 by Blackwell's mxf4nvf4 (a published
+ * model, not confirmed on hardware). Arguments as quads_gemm_bf16 and quads_gemm_w4a4. */
+int quads_gemm_bf16_tensor_core(const float* x, const float* w, const float* w_outer, const int* offsets, int E,
+                                int M, int N, int K, float* y);
+int quads_gemm_w4a4_tensor_core(const uint8_t* x_codes, const uint8_t* x_scales, const float* x_outer,
+                                int x_outer_scale, const uint8_t* w_codes, const uint8_t* w_scales,
+                                const float* w_outer, const int* offsets, int E, int M, int N, int K, float* y);
 
 /* ---- gemm_bf16.hpp: x (M, K), w (E, N, K), y and dy (M, N). w_outer (E), a factor of the finished sum, or NULL. ----
  * x and w hold BF16 values (round with quads_bf16_round); dy, and x of the weight gradient, are rounded inside. */

@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory and overlap with the neighbouring kernels.
+// Asynchronous copies into shared memory, links between warps, and overlap with the neighbouring kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,6 +27,30 @@ __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" :
 template <int pending>
 __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
+}
+
+// A link hands shared memory from one warp to another: an mbarrier whose phase ends with one arrival. The producer's writes
+// before pass_link are visible to the consumer after wait_at_link; `phase` is 0 for the first use, then 1, 0, 1 ...
+__device__ inline void make_link(std::uint64_t* link) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))) : "memory");
+}
+__device__ inline void pass_link(std::uint64_t* link) {  // by the whole warp
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
+                     :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))) : "memory");
+    }
+}
+__device__ inline void wait_at_link(std::uint64_t* link, std::uint32_t phase) {
+    std::uint32_t done = 0;
+    while (done == 0) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900  // waits for a while in hardware instead of asking at once again
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+                     : "=r"(done) : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))), "r"(phase) : "memory");
+    }
 }
 
 // Programmatic dependent launch: lets the next kernel on the stream start, and waits until the previous one has ended.

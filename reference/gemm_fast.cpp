@@ -1,14 +1,12 @@
 // The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns
 // columns and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
-#include <cstdint>
-#include <vector>
-
 #include "reference/check.hpp"
 #include "reference/codec.hpp"
 #include "reference/gemm_bf16.hpp"
 #include "reference/gemm_fp8.hpp"
 #include "reference/gemm_tile.hpp"
 #include "reference/gemm_w4a4.hpp"
+#include "reference/memory.hpp"
 #include "reference/parallel.hpp"
 
 namespace quads::reference::fast {
@@ -17,18 +15,11 @@ namespace {
 constexpr int kChunkRows = 8 * kTileRows;  // rows of a that are kept near while all panels pass by
 constexpr int kChunkDepth = 256;           // k values taken at a time: a panel of them fits the first cache
 
-// Memory that is kept from call to call: fresh pages cost more than the packing itself. It begins at a cache line, so that no
-// vector load spans two.
-template <int kUse>
-float* scratch(std::size_t floats) {
-    constexpr std::size_t kLine = 64;
-    thread_local std::vector<float> memory;
-    const std::size_t needed = floats + kLine / sizeof(float);
-    if (memory.size() < needed) memory.resize(needed);
-    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(memory.data());
-    return memory.data() + (kLine - start % kLine) % kLine / sizeof(float);
-}
-enum { kPanels, kLeft, kResidual, kRows };
+// Names of the scratch arrays.
+struct PanelsOf {};
+struct LeftRows {};
+struct ResidualRows {};
+struct DecodedRows {};
 
 // Rows worth a thread when each costs `products` multiplications.
 int row_grain(std::size_t products) {
@@ -50,11 +41,11 @@ template <typename Source>
 Panels pack_columns(int E, int N, int K, const Source& source) {
     const int panels = panels_of(N);
     const std::size_t stride = static_cast<std::size_t>(K) * kTileColumns;
-    float* data = scratch<kPanels>(E * panels * stride);
+    float* data = scratch<PanelsOf>(E * panels * stride);
     parallel_for(E * panels, 1 + 50000 / static_cast<int>(stride + 1), [&](int p) {
         const int first = p % panels * kTileColumns, columns = std::min(kTileColumns, N - first);
         const std::size_t row = static_cast<std::size_t>(p / panels) * N + first;
-        const float* rows = source(row, columns, scratch<kRows>(stride));
+        const float* rows = source(row, columns, scratch<DecodedRows>(stride));
         float* panel = data + p * stride;
         if (columns < kTileColumns) std::fill(panel, panel + stride, 0.0f);
         for (int k = 0; k < K; ++k) {
@@ -67,7 +58,7 @@ Panels pack_columns(int E, int N, int K, const Source& source) {
 // Panels of bf16(x), x (rows, columns): k runs over the rows. Row r begins at data + r * kTileColumns.
 Panels pack_rows(const float* x, int rows, int columns) {
     const std::size_t stride = static_cast<std::size_t>(rows) * kTileColumns;
-    float* data = scratch<kPanels>(panels_of(columns) * stride);
+    float* data = scratch<PanelsOf>(panels_of(columns) * stride);
     parallel_for(rows, row_grain(columns), [&](int r) {
         const float* row = x + static_cast<std::size_t>(r) * columns;
         for (int first = 0; first < columns; first += kTileColumns) {
@@ -183,7 +174,7 @@ void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_ou
     for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
         const float factor = w_outer != nullptr ? w_outer[e] : 1.0f;
         const auto load = [&](int first, int rows, int n, int depth) {
-            float* rounded = scratch<kLeft>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
+            float* rounded = scratch<LeftRows>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
             for (int i = 0; i < rows; ++i) {
                 const float* row = dy + static_cast<std::size_t>(first + i) * N + n;
                 for (int j = 0; j < depth; ++j) rounded[i * depth + j] = bf16_round(row[j]);
@@ -205,7 +196,7 @@ void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, i
             const int first_tile = (begin - e + E - 1) / E, last_tile = (end - e + E - 1) / E;
             const std::size_t first_row = groups.offsets[e];
             const auto load = [&](int first, int rows, int m, int depth) {
-                float* rounded = scratch<kLeft>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
+                float* rounded = scratch<LeftRows>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
                 for (int i = 0; i < depth; ++i) {
                     const float* row = dy + (first_row + m + i) * N + first;
                     for (int j = 0; j < rows; ++j) rounded[i * rows + j] = bf16_round(row[j]);
@@ -245,8 +236,8 @@ void multiply_packed(Packed x, Packed residual, Packed w, Groups groups, int M, 
     for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
         const auto load = [&](int m, int rows, int, int) {
             const std::size_t floats = static_cast<std::size_t>(kChunkRows) * K;
-            float* main = decode_rows(x, m, rows, K, scratch<kLeft>(floats));
-            float* second = kPasses == 2 ? decode_rows(residual, m, rows, K, scratch<kResidual>(floats)) : nullptr;
+            float* main = decode_rows(x, m, rows, K, scratch<LeftRows>(floats));
+            float* second = kPasses == 2 ? decode_rows(residual, m, rows, K, scratch<ResidualRows>(floats)) : nullptr;
             return Left{main, second, K, 1};
         };
         const auto factor = [&](int m) {

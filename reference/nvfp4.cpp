@@ -9,6 +9,7 @@
 #include "reference/amax.hpp"
 #include "reference/check.hpp"
 #include "reference/codec.hpp"
+#include "reference/memory.hpp"
 #include "reference/parallel.hpp"
 #include "reference/philox.hpp"
 
@@ -214,14 +215,14 @@ void quantize_nvfp4_residual(const float* x, Nvfp4 main, Groups groups, int M, i
     check(ratio >= 0.0f && ratio <= 1.0f, "The residual ratio must lie in 0 .. 1, but it is ", ratio, ".");
     const std::vector<float> amax = finite_row_amax(x, M, K, "NVFP4");
     const std::vector<Outer> outer = outer_scales(amax, groups, main.outer_scale, nullptr);
-    std::vector<float> r(static_cast<std::size_t>(M) * K);
-    dequantize_nvfp4(main, groups, M, K, true, r.data());
+    float* r = scratch<struct ResidualOfRows>(static_cast<std::size_t>(M) * K);
+    dequantize_nvfp4(main, groups, M, K, true, r);
     parallel_for(M, kRowGrain, [&](int m) {
         const std::size_t first = static_cast<std::size_t>(m) * K;
         for (int k = 0; k < K; ++k) r[first + k] = x[first + k] - r[first + k];
     });
-    drop_channels(r.data(), groups, M, K, residual_channels(ratio, K), selection);
-    quantize_rows(r.data(), outer, K, residual);
+    drop_channels(r, groups, M, K, residual_channels(ratio, K), selection);
+    quantize_rows(r, outer, K, residual);
 }
 
 void count_code_flips(const float* a, const float* b, int M, int K, int* flips) {

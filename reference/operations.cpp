@@ -2,30 +2,11 @@
 
 #include <cstdlib>
 #include <cstring>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
+
+#include "reference/memory.hpp"
 
 namespace quads {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{1} << 21;
-
-// Large arrays lie on huge pages where the system has them: streaming through activations is most of a step's time, and with
-// small pages half of that goes into address translation.
-void* allocate(std::size_t bytes) {
-    void* memory = nullptr;
-    if (bytes < kHugePage) {
-        memory = std::malloc(bytes > 0 ? bytes : 1);
-    } else {
-        memory = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
-#ifdef __linux__
-        if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    }
-    check(memory != nullptr, "Out of memory: ", bytes, " bytes could not be allocated. Use fewer prompts or a smaller model.");
-    return memory;
-}
 
 void copy(void* destination, const void* source, std::size_t bytes) {
     if (bytes > 0) std::memcpy(destination, source, bytes);
@@ -34,7 +15,7 @@ void copy(void* destination, const void* source, std::size_t bytes) {
 Operations plain_loops() {
     Operations table{};
     table.device = "cpu";
-    table.allocate = allocate;
+    table.allocate = allocate_memory;
     table.release = std::free;
     table.to_device = copy;
     table.to_host = copy;

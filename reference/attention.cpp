@@ -14,34 +14,27 @@
 namespace quads::reference {
 namespace {
 
-// Keys, or columns of a head, that are summed side by side. The vector type (g++ and clang++, any machine) says that
-// the sums are independent; each of them keeps its order.
+// Keys, or columns, that are summed side by side. The vector type (g++ and clang++, any machine) says that the sums are
+// independent; each of them keeps its order.
 constexpr int kLanes = 8;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 constexpr int kRowGrain = 64;
-
-// Heads of kC columns, a multiple of kLanes, have loops of constant length; kC = 0 stands for any other width C.
-template <int kC>
-constexpr int columns(int C) {
-    return kC > 0 ? kC : C;
-}
+constexpr int kChunk = 64;  // columns that have constant loops: whole heads of kC = 16, 32 or 64. kC = 0: any other width
 
 int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
 
-// The rows one query attends to, transposed: value[c * width + i] is column first + c of the query's i-th key, so that
+// The rows one query attends to, transposed: value[c * width + i] is column c of the query's i-th key, so that
 // the dot products with kLanes keys are one loop over c. The next query shares most of its keys; only others are
 // copied.
 struct KeyColumns {
-    KeyColumns(const float* cache, SequenceTree tree, int D, int first, int columns)
+    KeyColumns(const float* cache, SequenceTree tree, int D)
         : cache(cache),
           tree(tree),
           D(D),
-          first(first),
-          columns(columns),
           width(padded(tree.prompt + tree.response)),
           row(width, -1),
-          value(std::size_t(columns) * width) {}
+          value(std::size_t(D) * width) {}
 
     void load(int query) {
         // tree.key_row(query, i) with its divisions taken out of the loop.
@@ -50,16 +43,16 @@ struct KeyColumns {
             const int key = i < tree.prompt ? first_key + i : last_run + i;
             if (row[i] == key) continue;
             row[i] = key;
-            const float* from = cache + std::size_t(key) * D + first;
-            for (int c = 0; c < columns; ++c) value[std::size_t(c) * width + i] = from[c];
+            const float* from = cache + std::size_t(key) * D;
+            for (int c = 0; c < D; ++c) value[std::size_t(c) * width + i] = from[c];
         }
     }
 
     const float* cache;
     SequenceTree tree;
-    int D, first, columns, width;
+    int D, width;
     std::vector<int> row;      // (width) cache row of each key, -1: none yet
-    std::vector<float> value;  // (columns, width)
+    std::vector<float> value;  // (D, width)
 };
 
 // out[i] = sum_c x[c] * value[c * width + i], ascending c, for kVectors * kLanes keys side by side: one sum alone would wait
@@ -67,75 +60,111 @@ struct KeyColumns {
 template <int kC, int kVectors>
 void dot_vectors(const float* x, const float* value, int width, int C, float* out) {
     Lanes sum[kVectors] = {};
-    for (int c = 0; c < columns<kC>(C); ++c) {
+    for (int c = 0; c < (kC > 0 ? kC : C); ++c) {
         const Lanes* column = reinterpret_cast<const Lanes*>(value + std::size_t(c) * width);
         for (int j = 0; j < kVectors; ++j) sum[j] += x[c] * column[j];
     }
     for (int j = 0; j < kVectors; ++j) reinterpret_cast<Lanes*>(out)[j] = sum[j];
 }
 
-// The same for i < padded(keys).
+// out[h * n + i] = sum_c x[h * C + c] * (column h * C + c of key i), ascending c, for i < n, a multiple of kLanes.
 template <int kC>
-void dot_keys(const float* x, const float* value, int width, int C, int keys, float* out) {
-    int i = 0;
-    for (; padded(keys) - i >= 3 * kLanes; i += 3 * kLanes) dot_vectors<kC, 3>(x, value + i, width, C, out + i);
-    if (padded(keys) - i == 2 * kLanes) dot_vectors<kC, 2>(x, value + i, width, C, out + i);
-    if (padded(keys) - i == kLanes) dot_vectors<kC, 1>(x, value + i, width, C, out + i);
-}
-
-// Turns dot products into probabilities, in place. The lanes beyond the last key get probability 0.
-void softmax(float scale, int keys, float* p) {
-    const int lanes = padded(keys);
-    for (int i = 0; i < lanes; ++i) p[i] *= scale;
-    std::fill(p + keys, p + lanes, -HUGE_VALF);
-
-    float lane_max[kLanes];  // a maximum has no order to keep
-    std::copy_n(p, kLanes, lane_max);
-    for (int i = kLanes; i < lanes; i += kLanes) {
-        for (int j = 0; j < kLanes; ++j) lane_max[j] = p[i + j] > lane_max[j] ? p[i + j] : lane_max[j];
+void dot_keys(const float* x, const KeyColumns& keys_of, int H, int C, int n, float* out) {
+    const int width = keys_of.width;
+    for (int h = 0; h < H; ++h, x += C, out += n) {
+        const float* value = keys_of.value.data() + std::size_t(h) * C * width;
+        int i = 0;
+        for (; n - i >= 3 * kLanes; i += 3 * kLanes) dot_vectors<kC, 3>(x, value + i, width, C, out + i);
+        if (n - i == 2 * kLanes) dot_vectors<kC, 2>(x, value + i, width, C, out + i);
+        if (n - i == kLanes) dot_vectors<kC, 1>(x, value + i, width, C, out + i);
     }
-    const float largest = *std::max_element(lane_max, lane_max + kLanes);
-
-    for (int i = 0; i < lanes; ++i) p[i] = exact_exp(p[i] - largest);
-    float sum = 0.0f;
-    for (int i = 0; i < keys; ++i) sum += p[i];
-    for (int i = 0; i < lanes; ++i) p[i] /= sum;
 }
 
-void round_lanes(const float* x, int n, float* y) {
-    for (int i = 0; i < n; ++i) y[i] = bf16_round(x[i]);
+// result[h] = the last of running = term(h * n + i, running), ascending i < keys, from 0. Four heads at a time, because one
+// chain alone would wait for each of its additions.
+template <typename Term>
+void reduce_keys(int H, int keys, int n, const Term& term, float* result) {
+    int h = 0;
+    for (; h + 4 <= H; h += 4) {
+        float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
+        for (int i = h * n; i < h * n + keys; ++i) {
+            a = term(i, a);
+            b = term(i + n, b);
+            c = term(i + 2 * n, c);
+            d = term(i + 3 * n, d);
+        }
+        const float four[] = {a, b, c, d};
+        std::copy(four, four + 4, result + h);
+    }
+    for (; h < H; ++h) {
+        float running = 0.0f;
+        for (int i = h * n; i < h * n + keys; ++i) running = term(i, running);
+        result[h] = running;
+    }
 }
 
-// out[c] = sum_i weight[i] * x[row[i] * D + c], ascending i.
+// Turns the dot products of all heads into probabilities, in place. The lanes beyond the last key get probability 0.
+// `scratch` holds H floats.
+void softmax(float scale, int H, int keys, int n, float* p, float* scratch) {
+    for (int i = 0; i < H * n; ++i) p[i] *= scale;
+    for (int h = 0; h < H; ++h) {
+        float* head = p + h * n;
+        for (int i = keys; i < n; ++i) head[i] = -HUGE_VALF;
+        float lane_max[kLanes];  // a maximum has no order to keep
+        std::copy_n(head, kLanes, lane_max);
+        for (int i = kLanes; i < n; i += kLanes) {
+            for (int j = 0; j < kLanes; ++j) lane_max[j] = head[i + j] > lane_max[j] ? head[i + j] : lane_max[j];
+        }
+        const float largest = *std::max_element(lane_max, lane_max + kLanes);
+        for (int i = 0; i < n; ++i) head[i] -= largest;
+    }
+    for (int i = 0; i < H * n; ++i) p[i] = exact_exp(p[i]);
+    reduce_keys(H, keys, n, [p](int i, float sum) { return sum + p[i]; }, scratch);
+    for (int h = 0; h < H; ++h) {
+        for (int i = 0; i < n; ++i) p[h * n + i] /= scratch[h];
+    }
+}
+
+void round_lanes(const float* x, int count, float* y) {
+    for (int i = 0; i < count; ++i) y[i] = bf16_round(x[i]);
+}
+
+// out[d] = sum_i weight[h * n + i] * x[row[i] * D + d], ascending i, for the columns d of every head h.
 template <int kC>
-void mix_head(const float* weight, const int* row, int keys, const float* x, int D, int C, float* out) {
+void mix_keys(const float* weight, const int* row, int keys, int n, const float* x, int D, int C, float* out) {
     if constexpr (kC > 0) {
-        Lanes sum[kC / kLanes] = {};
-        for (int i = 0; i < keys; ++i) {
-            const Lanes* from = reinterpret_cast<const Lanes*>(x + std::size_t(row[i]) * D);
-            for (int j = 0; j < kC / kLanes; ++j) sum[j] += weight[i] * from[j];
+        for (int first = 0; first < D; first += kChunk) {
+            const float* head = weight + std::size_t(first / kC) * n;
+            Lanes sum[kChunk / kLanes] = {};
+            for (int i = 0; i < keys; ++i) {
+                const Lanes* from = reinterpret_cast<const Lanes*>(x + std::size_t(row[i]) * D + first);
+                for (int j = 0; j < kChunk / kLanes; ++j) sum[j] += head[j * kLanes / kC * n + i] * from[j];
+            }
+            for (int j = 0; j < kChunk / kLanes; ++j) reinterpret_cast<Lanes*>(out + first)[j] = sum[j];
         }
-        for (int j = 0; j < kC / kLanes; ++j) reinterpret_cast<Lanes*>(out)[j] = sum[j];
     } else {
-        for (int c = 0; c < C; ++c) {
+        for (int d = 0; d < D; ++d) {
             float sum = 0.0f;
-            for (int i = 0; i < keys; ++i) sum += weight[i] * x[std::size_t(row[i]) * D + c];
-            out[c] = sum;
+            for (int i = 0; i < keys; ++i) sum += weight[d / C * n + i] * x[std::size_t(row[i]) * D + d];
+            out[d] = sum;
         }
     }
 }
 
-// y[row[i] * stride + c] += weight[i] * x[c]
+// y[row[i] * stride + d] += weight[h * n + i] * x[d] for every key i and the columns d of every head h.
 template <int kC>
-void spread_head(const float* weight, const int* row, int keys, const float* x, int C, int stride, float* y) {
+void spread_keys(const float* weight, const int* row, int keys, int n, const float* x, int D, int C, int stride, float* y) {
     for (int i = 0; i < keys; ++i) {
         float* to = y + std::size_t(row[i]) * stride;
         if constexpr (kC > 0) {
-            for (int j = 0; j < kC / kLanes; ++j) {
-                reinterpret_cast<Lanes*>(to)[j] += weight[i] * reinterpret_cast<const Lanes*>(x)[j];
+            for (int first = 0; first < D; first += kChunk) {
+                const float* head = weight + std::size_t(first / kC) * n + i;
+                const Lanes* from = reinterpret_cast<const Lanes*>(x + first);
+                Lanes* sum = reinterpret_cast<Lanes*>(to + first);
+                for (int j = 0; j < kChunk / kLanes; ++j) sum[j] += head[j * kLanes / kC * n] * from[j];
             }
         } else {
-            for (int c = 0; c < C; ++c) to[c] += weight[i] * x[c];
+            for (int d = 0; d < D; ++d) to[d] += weight[d / C * n + i] * x[d];
         }
     }
 }
@@ -150,58 +179,49 @@ void check_arguments(SequenceTree tree, int D, int H) {
           " and response = ", tree.response, ".");
 }
 
-// Everything of one query and head that the backward needs, and the gradients it adds.
-template <int kC>
-struct HeadBackward {
-    HeadBackward(const float* k, const float* v, SequenceTree tree, int D, int C, int first)
-        : keys_of(k, tree, D, first, C),
-          values_of(v, tree, D, first, C),
-          p(keys_of.width),
-          dp(keys_of.width),
-          e(C),
-          D(D),
-          C(C),
-          first(first),
-          scale(head_scale(C)) {}
+// What the backward keeps from query to query of one prompt.
+struct PromptBackward {
+    PromptBackward(const float* k, const float* v, SequenceTree tree, int D, int H)
+        : keys_of(k, tree, D), values_of(v, tree, D), p(std::size_t(H) * keys_of.width), dp(p.size()), e(D), mean(H) {}
 
-    void query(int t, const float* d_o, const float* q, const float* k, float* dqkv) {
+    // Gradients of query t: dq is written, dk and dv are added to the rows it attends to.
+    template <int kC>
+    void query(int t, const float* d_o, const float* q, const float* k, int D, int H, float* dqkv) {
+        const int C = D / H;
+        const float scale = head_scale(C);
         keys_of.load(t);
         values_of.load(t);
-        const int keys = keys_of.tree.keys(t);
+        const int keys = keys_of.tree.keys(t), n = padded(keys);
         const int* row = keys_of.row.data();
-        const float* q_head = q + std::size_t(t) * D + first;
-        dot_keys<kC>(q_head, keys_of.value.data(), keys_of.width, C, keys, p.data());
-        softmax(scale, keys, p.data());
-        round_lanes(d_o + std::size_t(t) * D + first, C, e.data());
-        dot_keys<kC>(e.data(), values_of.value.data(), values_of.width, C, keys, dp.data());
+        const float* q_row = q + std::size_t(t) * D;
+        dot_keys<kC>(q_row, keys_of, H, C, n, p.data());
+        softmax(scale, H, keys, n, p.data(), mean.data());
+        round_lanes(d_o + std::size_t(t) * D, D, e.data());
+        dot_keys<kC>(e.data(), values_of, H, C, n, dp.data());
 
-        float mean = 0.0f;
-        for (int i = 0; i < keys; ++i) mean = fmaf(p[i], dp[i], mean);
+        reduce_keys(H, keys, n, [this](int i, float sum) { return fmaf(p[i], dp[i], sum); }, mean.data());
         std::vector<float>& ds = dp;
-        for (int i = 0; i < keys; ++i) ds[i] = bf16_round((p[i] * (dp[i] - mean)) * scale);
-        round_lanes(p.data(), keys, p.data());
+        for (int h = 0; h < H; ++h) {
+            for (int i = h * n; i < h * n + n; ++i) ds[i] = bf16_round((p[i] * (dp[i] - mean[h])) * scale);
+        }
+        round_lanes(p.data(), H * n, p.data());
 
-        float* out = dqkv + first;
-        mix_head<kC>(ds.data(), row, keys, k + first, D, C, out + std::size_t(t) * 3 * D);
-        spread_head<kC>(ds.data(), row, keys, q_head, C, 3 * D, out + D);
-        spread_head<kC>(p.data(), row, keys, e.data(), C, 3 * D, out + 2 * D);
+        mix_keys<kC>(ds.data(), row, keys, n, k, D, C, dqkv + std::size_t(t) * 3 * D);
+        spread_keys<kC>(ds.data(), row, keys, n, q_row, D, C, 3 * D, dqkv + D);
+        spread_keys<kC>(p.data(), row, keys, n, e.data(), D, C, 3 * D, dqkv + 2 * D);
     }
 
     KeyColumns keys_of, values_of;
-    std::vector<float> p, dp, e;
-    int D, C, first;
-    float scale;
+    std::vector<float> p, dp, e, mean;
 };
 
-// body(std::integral_constant<int, kC>) for the width C of a head.
+// body(std::integral_constant<int, kC>) for heads of C columns of D.
 template <typename Body>
-void with_head_width(int C, const Body& body) {
-    switch (C) {
-        case 16: return body(std::integral_constant<int, 16>());
-        case 32: return body(std::integral_constant<int, 32>());
-        case 64: return body(std::integral_constant<int, 64>());
-        default: return body(std::integral_constant<int, 0>());
-    }
+void with_head_width(int D, int C, const Body& body) {
+    if (D % kChunk == 0 && C == 16) return body(std::integral_constant<int, 16>());
+    if (D % kChunk == 0 && C == 32) return body(std::integral_constant<int, 32>());
+    if (D % kChunk == 0 && C == 64) return body(std::integral_constant<int, 64>());
+    body(std::integral_constant<int, 0>());
 }
 
 }  // namespace
@@ -227,49 +247,42 @@ void attention(const float* q, const float* k_cache, const float* v_cache, const
                int D, int H, float* o) {
     check_arguments(tree, D, H);
     const int C = D / H;
-    const float scale = head_scale(C);
     const auto attend = [=](auto width, int begin, int end) {
         constexpr int kC = decltype(width)::value;
-        KeyColumns keys_of(k_cache, tree, D, 0, D);
-        std::vector<float> p(keys_of.width);
+        KeyColumns keys_of(k_cache, tree, D);
+        std::vector<float> p(std::size_t(H) * keys_of.width), sums(H);
         for (int t = begin; t < end; ++t) {
             check(rows[t] >= 0 && rows[t] < tree.rows(), "The sequence tree has rows 0 .. ", tree.rows() - 1,
                   ", but query ", t, " is row ", rows[t], ".");
             keys_of.load(rows[t]);
-            const int keys = tree.keys(rows[t]);
-            for (int first = 0; first < D; first += C) {
-                const float* head_keys = keys_of.value.data() + std::size_t(first) * keys_of.width;
-                float* out = o + std::size_t(t) * D + first;
-                dot_keys<kC>(q + std::size_t(t) * D + first, head_keys, keys_of.width, C, keys, p.data());
-                softmax(scale, keys, p.data());
-                round_lanes(p.data(), keys, p.data());
-                mix_head<kC>(p.data(), keys_of.row.data(), keys, v_cache + first, D, C, out);
-                round_lanes(out, C, out);
-            }
+            const int keys = tree.keys(rows[t]), n = padded(keys);
+            float* out = o + std::size_t(t) * D;
+            dot_keys<kC>(q + std::size_t(t) * D, keys_of, H, C, n, p.data());
+            softmax(head_scale(C), H, keys, n, p.data(), sums.data());
+            round_lanes(p.data(), H * n, p.data());
+            mix_keys<kC>(p.data(), keys_of.row.data(), keys, n, v_cache, D, C, out);
+            round_lanes(out, D, out);
         }
     };
     parallel_ranges(T, kRowGrain, [&](int begin, int end) {
-        with_head_width(C, [&](auto width) { attend(width, begin, end); });
+        with_head_width(D, C, [&](auto width) { attend(width, begin, end); });
     });
 }
 
 void attention_backward(const float* d_o, const float* q, const float* k, const float* v, SequenceTree tree, int D,
                         int H, float* dqkv) {
     check_arguments(tree, D, H);
-    const int C = D / H;
     const int rows = tree.rows_per_prompt();
-    const auto backward = [=](auto width, int first_row, int first) {
-        HeadBackward<decltype(width)::value> head(k, v, tree, D, C, first);
-        for (int t = first_row; t < first_row + rows; ++t) head.query(t, d_o, q, k, dqkv);
-    };
-    // A key meets queries of its own prompt only, so a prompt and head is one thread's: the sums over t stay ascending.
-    parallel_for(tree.prompts * H, 1, [&](int task) {
-        const int first_row = task / H * rows;
-        const int first = task % H * C;
-        for (int t = first_row; t < first_row + rows; ++t) {
-            for (int part = 1; part < 3; ++part) std::fill_n(dqkv + (std::size_t(t) * 3 + part) * D + first, C, 0.0f);
-        }
-        with_head_width(C, [&](auto width) { backward(width, first_row, first); });
+    // A key meets queries of its own prompt only, so a prompt is one thread's and the sums over t stay ascending.
+    parallel_for(tree.prompts, 1, [&](int prompt) {
+        const int first_row = prompt * rows;
+        for (int t = first_row; t < first_row + rows; ++t) std::fill_n(dqkv + (std::size_t(t) * 3 + 1) * D, 2 * D, 0.0f);
+        PromptBackward backward(k, v, tree, D, H);
+        with_head_width(D, D / H, [&](auto width) {
+            for (int t = first_row; t < first_row + rows; ++t) {
+                backward.query<decltype(width)::value>(t, d_o, q, k, D, H, dqkv);
+            }
+        });
     });
 }
 

@@ -20,7 +20,7 @@ constexpr int kLanes = 8;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 constexpr int kRowGrain = 64;
-constexpr int kChunk = 64;  // columns that have constant loops: whole heads of kC = 16, 32 or 64. kC = 0: any other width
+constexpr int kChunk = 64;  // columns with constant loops: whole heads of kC = 16, 32 or 64; kC = 0 is any other width
 
 int padded(int keys) { return (keys + kLanes - 1) / kLanes * kLanes; }
 
@@ -55,8 +55,8 @@ struct KeyColumns {
     std::vector<float> value;  // (D, width)
 };
 
-// out[i] = sum_c x[c] * value[c * width + i], ascending c, for kVectors * kLanes keys side by side: one sum alone would wait
-// for each of its additions.
+// out[i] = sum_c x[c] * value[c * width + i], ascending c, for kVectors * kLanes keys side by side: one sum alone would
+// wait for each of its additions.
 template <int kC, int kVectors>
 void dot_vectors(const float* x, const float* value, int width, int C, float* out) {
     Lanes sum[kVectors] = {};
@@ -80,8 +80,8 @@ void dot_keys(const float* x, const KeyColumns& keys_of, int H, int C, int n, fl
     }
 }
 
-// result[h] = the last of running = term(h * n + i, running), ascending i < keys, from 0. Four heads at a time, because one
-// chain alone would wait for each of its additions.
+// result[h] = the last of running = term(h * n + i, running), ascending i < keys, from 0. Four heads at a time, because
+// one chain alone would wait for each of its additions.
 template <typename Term>
 void reduce_keys(int H, int keys, int n, const Term& term, float* result) {
     int h = 0;
@@ -153,7 +153,8 @@ void mix_keys(const float* weight, const int* row, int keys, int n, const float*
 
 // y[row[i] * stride + d] += weight[h * n + i] * x[d] for every key i and the columns d of every head h.
 template <int kC>
-void spread_keys(const float* weight, const int* row, int keys, int n, const float* x, int D, int C, int stride, float* y) {
+void spread_keys(const float* weight, const int* row, int keys, int n, const float* x, int D, int C, int stride,
+                 float* y) {
     for (int i = 0; i < keys; ++i) {
         float* to = y + std::size_t(row[i]) * stride;
         if constexpr (kC > 0) {
@@ -276,7 +277,9 @@ void attention_backward(const float* d_o, const float* q, const float* k, const 
     // A key meets queries of its own prompt only, so a prompt is one thread's and the sums over t stay ascending.
     parallel_for(tree.prompts, 1, [&](int prompt) {
         const int first_row = prompt * rows;
-        for (int t = first_row; t < first_row + rows; ++t) std::fill_n(dqkv + (std::size_t(t) * 3 + 1) * D, 2 * D, 0.0f);
+        for (int t = first_row; t < first_row + rows; ++t) {
+            std::fill_n(dqkv + (std::size_t(t) * 3 + 1) * D, 2 * D, 0.0f);
+        }
         PromptBackward backward(k, v, tree, D, H);
         with_head_width(D, D / H, [&](auto width) {
             for (int t = first_row; t < first_row + rows; ++t) {

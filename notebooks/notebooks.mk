@@ -91,4 +91,33 @@ $(BUILD)/labs/lab%: $(BUILD)/tests/labs/lab%.o $(BUILD)/tests/main.o $(C_LIBRARY
 	@$(CXX) $(filter-out -MMD -MP,$(FLAGS)) $(SUBMISSION)/$*_*.cpp $(filter-out FORCE,$^) \
 	    -Wl,-rpath,'$$ORIGIN/..' $(CATCH_LIBS) -o $@
 
--include $(wildcard $(BUILD)/tests/labs/*.d)
+# The tests use all of this through scripts; built here, it is built in parallel and once.
+LAB_TESTS := $(LABS:%=$(BUILD)/tests/labs/lab%.o)
+.SECONDARY: $(LAB_TESTS)
+test: $(C_LIBRARY) $(VERIFY) $(LAB_TESTS)
+
+-include $(LAB_TESTS:.o=.d)
+
+# --- Notebooks: an environment of their own in $(BUILD)/venv ---
+.PHONY: notebooks test-notebooks
+VENV := $(BUILD)/venv
+PYTHON ?= python3
+JUPYTER_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+notebooks: $(VENV)/ready $(C_LIBRARY) $(QUADS) ## the lessons notebooks/00 to 11 in a browser
+	QUADS_BUILD=$(BUILD) $(VENV)/bin/jupyter lab $(JUPYTER_ROOT) notebooks/00_start_here.ipynb
+
+test-notebooks: $(VENV)/ready $(C_LIBRARY) $(QUADS) ## executes every notebook and the solutions; compares the printed results
+	QUADS_BUILD=$(BUILD) $(VENV)/bin/python notebooks/run.py
+
+# Debian keeps venv in a package of its own.
+$(VENV)/ready: notebooks/requirements.txt
+	@mkdir -p $(@D)
+	@$(PYTHON) -m venv --clear $(VENV) > /dev/null 2>&1 || { \
+	    as_root=$$(test "$$(id -u)" = 0 || echo sudo -n); \
+	    $$as_root apt-get update -q > /dev/null 2>&1; \
+	    $$as_root apt-get install -y -q --no-install-recommends python3 python3-venv > /dev/null 2>&1; \
+	    $(PYTHON) -m venv --clear $(VENV); } || \
+	    { echo "Python's venv is missing; install it with: sudo apt-get install python3 python3-venv"; exit 1; }
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r notebooks/requirements.txt
+	@touch $@

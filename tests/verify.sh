@@ -5,6 +5,7 @@ set -u
 cd "$(dirname "$0")/.."
 build=${1:-build}
 export MAKEFLAGS=  # a parent make's job server is not ours
+export ASAN_OPTIONS=handle_segv=0:detect_leaks=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -100,6 +101,13 @@ by_make 'template' 0 'is written' template OP=rmsnorm KERNEL="$work/mine.cpp"
 by_make 'template exists' 2 'left alone' template OP=rmsnorm KERNEL="$work/mine.cpp"
 by_make 'verify' 0 'rmsnorm: exact' verify OP=rmsnorm KERNEL="$work/mine.cpp"
 by_make 'no GPU' 2 'needs nvcc and a GPU' verify NVCC= OP=rmsnorm KERNEL=tests/verify/templates/rmsnorm.cu
+if nvidia-smi > /dev/null 2>&1 && { command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }; then
+    for template in tests/verify/templates/*.cu; do
+        name=$(basename "$template" .cu)
+        by_make "$name on the GPU" 0 "$name: exact" verify OP="$name" KERNEL="$template"
+    done
+    by_make 'the stub of lab 08' 2 'NOT exact' verify OP=gemm_w4a4 KERNEL=notebooks/labs/08_cuda_gemm.cu
+fi
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -60,13 +60,13 @@ TEST_CASE("2. ratio 1 makes the error of every row smaller", "[lab04]") {
 }
 
 TEST_CASE("3. the channels that lost most over all rows are kept", "[lab04]") {
-    // Amax 2688 gives scale 448, so a residual is what x lacks to a multiple of 448: channel 2 lost 100 twice, channel
-    // 1 120 once, channel 3 150 in one row: norms 141, 120 and 150 -> 3 and 2.
+    // Amax 2688 gives scale 448, so values below 112 have code 0 and are lost whole. Channel 2 lost 80 twice, channel 3
+    // 110 once, channel 1 90 once: norms 113, 110 and 90.
     Floats x(2 * 16, 0.0f);
     x[0] = x[16] = 2688.0f;
-    x[2] = x[18] = 100.0f;
-    x[1] = 120.0f;
-    x[19] = 150.0f;
+    x[2] = x[18] = 80.0f;
+    x[19] = 110.0f;
+    x[1] = 90.0f;
     const Compensated c(x, 2, 16, 0.1f);  // ceil(0.1 * 16) = 2 channels
     const Floats kept = c.value(c.residual);
     for (int k = 0; k < 16; ++k) {

@@ -42,7 +42,8 @@ LtMatmul::LtMatmul(Precision precision, int M, int N, int K) {
     const cudaDataType type = precision == Precision::bf16 ? CUDA_R_16BF : CUDA_R_8F_E4M3;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     CUBLAS_CHECK(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
+    CUBLAS_CHECK(
+        cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
     CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&w_, type, K, N, K));
     CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&x_, type, K, M, K));
     CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&y_, CUDA_R_16BF, N, M, N));
@@ -52,8 +53,8 @@ LtMatmul::LtMatmul(Precision precision, int M, int N, int K) {
                                                       sizeof kWorkspace));
     found_.resize(4);
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt_handle(), operation_, w_, x_, y_, y_, preference,
-                                                                 static_cast<int>(found_.size()), found_.data(), &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        lt_handle(), operation_, w_, x_, y_, y_, preference, static_cast<int>(found_.size()), found_.data(), &count);
     found_.resize(status == CUBLAS_STATUS_SUCCESS ? count : 0);
     CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
 }
@@ -67,8 +68,8 @@ LtMatmul::~LtMatmul() {
 
 void LtMatmul::run(int algorithm, const void* x, const void* w, void* y) const {
     const float one = 1.0f, zero = 0.0f;
-    CUBLAS_CHECK(cublasLtMatmul(lt_handle(), operation_, &one, w, w_, x, x_, &zero, y, y_, y, y_, &found_[algorithm].algo,
-                                workspace(), kWorkspace, kernels::stream()));
+    CUBLAS_CHECK(cublasLtMatmul(lt_handle(), operation_, &one, w, w_, x, x_, &zero, y, y_, y, y_,
+                                &found_[algorithm].algo, workspace(), kWorkspace, kernels::stream()));
 }
 
 double cublas_microseconds(Precision precision, int M, int N, int K) {
@@ -101,7 +102,8 @@ MoeTimes cublas_moe_microseconds(const std::vector<int>& rows, int N, int K) {
     int R = 0;
     for (int count : rows) R += count;
     const std::size_t matrix = static_cast<std::size_t>(N) * K;
-    const Memory<std::uint16_t> w(matrix * E * kCopies), x(static_cast<std::size_t>(R) * K), y(static_cast<std::size_t>(R) * N);
+    const Memory<std::uint16_t> w(matrix * E * kCopies), x(static_cast<std::size_t>(R) * K),
+        y(static_cast<std::size_t>(R) * N);
     random_bf16(w.data(), w.size(), 1);
     random_bf16(x.data(), x.size(), 2);
     const float one = 1.0f, zero = 0.0f;
@@ -112,8 +114,8 @@ MoeTimes cublas_moe_microseconds(const std::vector<int>& rows, int N, int K) {
         for (int e = 0; e < E; row += rows[e++]) {
             if (rows[e] == 0) continue;
             CUBLAS_CHECK(cublasGemmEx(handle(), CUBLAS_OP_T, CUBLAS_OP_N, N, rows[e], K, &one,
-                                      w.data() + (static_cast<std::size_t>(i % kCopies) * E + e) * matrix, CUDA_R_16BF, K,
-                                      x.data() + row * K, CUDA_R_16BF, K, &zero, y.data() + row * N, CUDA_R_16BF, N,
+                                      w.data() + (static_cast<std::size_t>(i % kCopies) * E + e) * matrix, CUDA_R_16BF,
+                                      K, x.data() + row * K, CUDA_R_16BF, K, &zero, y.data() + row * N, CUDA_R_16BF, N,
                                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
         }
     });
@@ -133,7 +135,8 @@ MoeTimes cublas_moe_microseconds(const std::vector<int>& rows, int N, int K) {
             host_y.push_back(y.data() + row * N);
             if (copy > 0) continue;
             n.push_back(rows[e]), all_N.push_back(N), all_K.push_back(K), sizes.push_back(1);
-            transposed.push_back(CUBLAS_OP_T), plain.push_back(CUBLAS_OP_N), ones.push_back(1.0f), zeros.push_back(0.0f);
+            transposed.push_back(CUBLAS_OP_T), plain.push_back(CUBLAS_OP_N), ones.push_back(1.0f),
+                zeros.push_back(0.0f);
         }
     }
     const Memory<const void*> device_w(host_w.size()), device_x(host_x.size());
@@ -144,10 +147,10 @@ MoeTimes cublas_moe_microseconds(const std::vector<int>& rows, int N, int K) {
     const int count = static_cast<int>(n.size());
     const auto grouped = [&](int i) {
         const int first = i % kCopies * count;
-        return cublasGemmGroupedBatchedEx(handle(), transposed.data(), plain.data(), all_N.data(), n.data(), all_K.data(), ones.data(),
-                                          device_w.data() + first, CUDA_R_16BF, all_K.data(), device_x.data() + first, CUDA_R_16BF,
-                                          all_K.data(), zeros.data(), device_y.data() + first, CUDA_R_16BF, all_N.data(), count,
-                                          sizes.data(), CUBLAS_COMPUTE_32F);
+        return cublasGemmGroupedBatchedEx(
+            handle(), transposed.data(), plain.data(), all_N.data(), n.data(), all_K.data(), ones.data(),
+            device_w.data() + first, CUDA_R_16BF, all_K.data(), device_x.data() + first, CUDA_R_16BF, all_K.data(),
+            zeros.data(), device_y.data() + first, CUDA_R_16BF, all_N.data(), count, sizes.data(), CUBLAS_COMPUTE_32F);
     };
     const bool works = grouped(0) == CUBLAS_STATUS_SUCCESS;
     CUDA_CHECK(cudaStreamSynchronize(kernels::stream()));

@@ -1,5 +1,5 @@
-// cuBLAS as the yardstick: y (M, N) = x (M, K) * w (N, K)^T with BF16 or FP8 (E4M3) operands and BF16 results. Used by the
-// benchmark alone.
+// cuBLAS as the yardstick: y (M, N) = x (M, K) * w (N, K)^T with BF16 or FP8 (E4M3) operands and BF16 results. Used by
+// the benchmark alone.
 #pragma once
 
 #include <cublasLt.h>
@@ -34,12 +34,12 @@ private:
     std::vector<cublasLtMatmulHeuristicResult_t> found_;
 };
 
-// Microseconds of the fastest proposed algorithm, operands rotating past the cache. M is padded to a multiple of 16 where
-// FP8 needs it. Negative where cuBLAS has none.
+// Microseconds of the fastest proposed algorithm, operands rotating past the cache. M is padded to a multiple of 16
+// where FP8 needs it. Negative where cuBLAS has none.
 double cublas_microseconds(Precision precision, int M, int N, int K);
 
-// Microseconds of BF16 GEMMs of experts whose row counts are `rows` (all different weights): the faster of a loop of cuBLAS
-// calls over the non-empty experts and one cublasGemmGroupedBatchedEx.
+// Microseconds of BF16 GEMMs of experts whose row counts are `rows` (all different weights): the faster of a loop of
+// cuBLAS calls over the non-empty experts and one cublasGemmGroupedBatchedEx.
 struct MoeTimes {
     double looped, grouped;  // grouped: negative where the library refuses it
 };

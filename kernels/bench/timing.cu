@@ -37,7 +37,8 @@ struct RandomBf16 {
 template <typename Element, typename Value>
 __global__ void fill_kernel(Element* out, std::size_t n, Value value) {
     const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) out[i] = value(i);
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride)
+        out[i] = value(i);
 }
 
 template <typename Element, typename Value>
@@ -70,7 +71,7 @@ double copy_bandwidth() {
     random_bytes(from.data(), kBytes, 0, 255, 1);
     const double time = microseconds(4, [&](int) {
         copy_kernel<<<kBytes / (16 * 4 * 256), 256, 0, kernels::stream()>>>(reinterpret_cast<const uint4*>(from.data()),
-                                                                             reinterpret_cast<uint4*>(to.data()));
+                                                                            reinterpret_cast<uint4*>(to.data()));
         CUDA_CHECK_LAUNCH(copy_kernel);
     });
     return 2.0 * kBytes / (time * 1e-6);

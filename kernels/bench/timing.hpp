@@ -1,4 +1,5 @@
-// Timing by replays of a CUDA graph, so that launches cost what they cost in a captured rollout, and the card's copy limit.
+// Timing by replays of a CUDA graph, so that launches cost what they cost in a captured rollout, and the card's copy
+// limit.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +27,8 @@ private:
     std::size_t size_;
 };
 
-// Microseconds per call of work(i), i = 0 .. calls - 1, queued on kernels::stream(): the median over replays of a graph that
-// holds all calls. Let i choose among copies of the operands that together exceed the L2 cache several times.
+// Microseconds per call of work(i), i = 0 .. calls - 1, queued on kernels::stream(): the median over replays of a graph
+// that holds all calls. Let i choose among copies of the operands that together exceed the L2 cache several times.
 template <typename Work>
 double microseconds(int calls, Work work) {
     constexpr int kWarmup = 2, kReplays = 9;

@@ -1,5 +1,5 @@
-// W4A4 GEMM, rung 1. One thread per output, and the loop of reference/gemm_w4a4.cpp. Every thread decodes all its operands
-// itself and reads them from device memory a byte at a time: slow, and the rung to read first.
+// W4A4 GEMM, rung 1. One thread per output, and the loop of reference/gemm_w4a4.cpp. Every thread decodes all its
+// operands itself and reads them from device memory a byte at a time: slow, and the rung to read first.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"
@@ -17,7 +17,8 @@ __device__ float block_term(Nvfp4 x, std::int64_t x_block, Nvfp4 w, std::int64_t
     return dot * (e4m3_decode(x.scales[x_block]) * e4m3_decode(w.scales[w_block]));
 }
 
-__global__ void gemm_kernel(Nvfp4 x, Nvfp4 residual, bool has_residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+__global__ void gemm_kernel(Nvfp4 x, Nvfp4 residual, bool has_residual, Nvfp4 w, Groups groups, int M, int N, int K,
+                            float* y) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const std::int64_t m = i / N, n = i % N, blocks = blocks_of(K);
     if (m >= M) return;
@@ -37,8 +38,8 @@ __global__ void gemm_kernel(Nvfp4 x, Nvfp4 residual, bool has_residual, Nvfp4 w,
 void gemm_w4a4_1_naive(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
     const std::int64_t outputs = static_cast<std::int64_t>(M) * N;
     if (outputs == 0) return;
-    gemm_kernel<<<blocks_for(outputs), kThreads, 0, stream()>>>(x, residual != nullptr ? *residual : x, residual != nullptr, w,
-                                                                groups, M, N, K, y);
+    gemm_kernel<<<blocks_for(outputs), kThreads, 0, stream()>>>(x, residual != nullptr ? *residual : x,
+                                                                residual != nullptr, w, groups, M, N, K, y);
     CUDA_CHECK_LAUNCH(gemm_kernel);
 }
 

@@ -1,5 +1,5 @@
-// W4A4 GEMM, rung 2. A block of threads computes 16 x 16 outputs. It decodes each operand once into shared memory, where 16
-// threads use it: a sixteenth of the loads and of the decoding.
+// W4A4 GEMM, rung 2. A block of threads computes 16 x 16 outputs. It decodes each operand once into shared memory,
+// where 16 threads use it: a sixteenth of the loads and of the decoding.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"
@@ -8,8 +8,8 @@
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kSide = 16;   // rows and columns of a tile of outputs
-constexpr int kStage = 4;   // scale blocks staged at a time
+constexpr int kSide = 16;  // rows and columns of a tile of outputs
+constexpr int kStage = 4;  // scale blocks staged at a time
 
 // The same kStage scale blocks of 16 rows, decoded. The extra column spreads the rows over the banks.
 struct Stage {

@@ -1,5 +1,5 @@
-// W4A4 GEMM, rung 3. Twice an E2M1 value is an integer of at most 12, so a block dot is an exact integer sum and __dp4a does
-// four products in one instruction: 4 instructions per block dot, not 16. A thread computes 4 x 4 outputs, so each
+// W4A4 GEMM, rung 3. Twice an E2M1 value is an integer of at most 12, so a block dot is an exact integer sum and __dp4a
+// does four products in one instruction: 4 instructions per block dot, not 16. A thread computes 4 x 4 outputs, so each
 // operand that it reads from shared memory serves four times.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
@@ -45,7 +45,8 @@ __device__ void add_terms(const Stage& x, const Stage& w, int b, float (&acc)[kP
         for (int i = 0; i < kPer; ++i) {
 #pragma unroll
             for (int j = 0; j < kPer; ++j) {
-                dot4[i][j] = __dp4a(x.words[word][threadIdx.y + i * kSide], w.words[word][threadIdx.x + j * kSide], dot4[i][j]);
+                dot4[i][j] =
+                    __dp4a(x.words[word][threadIdx.y + i * kSide], w.words[word][threadIdx.x + j * kSide], dot4[i][j]);
             }
         }
     }

@@ -1,8 +1,8 @@
-// W4A4 GEMM, rung 4. Tensor cores, with the bits of the plain loop. mma.m16n8k16 sums 16 products, one scale block, and with
-// C = 0 and FP16 operands that sum is exact; only then FP32 arithmetic adds it to the accumulator, rounded once, in order.
-// The scale of w is folded into its operand (q * 2^-14 * s has 6 significant bits, exact in FP16), the scale of x into the
-// fused multiply-add. A wider k or a running C would mix scale blocks or round in an order of the hardware's.
-// One warp computes 16 rows of x by 8 rows of w and reads both straight from device memory.
+// W4A4 GEMM, rung 4. Tensor cores, with the bits of the plain loop. mma.m16n8k16 sums 16 products, one scale block, and
+// with C = 0 and FP16 operands that sum is exact; only then FP32 arithmetic adds it to the accumulator, rounded once,
+// in order. The scale of w is folded into its operand (q * 2^-14 * s has 6 significant bits, exact in FP16), the scale
+// of x into the fused multiply-add. A wider k or a running C would mix scale blocks or round in an order of the
+// hardware's. One warp computes 16 rows of x by 8 rows of w and reads both straight from device memory.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/fragments.cuh"
@@ -28,7 +28,8 @@ __device__ LaneBlock load(Nvfp4 q, std::int64_t row, std::int64_t end, int block
 }
 
 // One block of 16 rows of x: rows g and g + 8 of this lane.
-__device__ void add_terms(Nvfp4 x, RowTile rows, int blocks, int b, const std::uint32_t (&w_operand)[2], float (&acc)[4]) {
+__device__ void add_terms(Nvfp4 x, RowTile rows, int blocks, int b, const std::uint32_t (&w_operand)[2],
+                          float (&acc)[4]) {
     const LaneBlock upper = load(x, rows.begin + lane_id() / 4, rows.end, blocks, b);
     const LaneBlock lower = load(x, rows.begin + lane_id() / 4 + 8, rows.end, blocks, b);
     std::uint32_t x_operand[4];

@@ -1,17 +1,20 @@
-// W4A4 GEMM, rung 5: decode, few tokens (1-64). Reading the weights once, at the speed of memory, is the cost to aim at, so
-// every instruction per weight counts. New here:
-//   - a chain of warps owns 8 weight rows. The warps share the K axis and compute exact dots of their blocks on tensor cores at
-//     once; only the FP32 sum, which must run in ascending order, passes from warp to warp. So there is no split over K, and
-//     the bits are those of one loop. Where there are rows enough for every warp, chains have one warp and nothing to pass;
-//   - tokens are the 16-row operand of an instruction, weights the 8-column one;
-//   - weights come prepacked in fragment order through a ring of asynchronous copies per warp: 16 bytes a lane hold eight
-//     scale blocks, whose codes cost 4.5 instructions a block to decode;
+// W4A4 GEMM, rung 5: decode, few tokens (1-64). Reading the weights once, at the speed of memory, is the cost to aim
+// at, so every instruction per weight counts. New here:
+//   - one warp owns 8 weight rows from the first column to the last: its sums run in ascending order in registers,
+//     without a split over K and without any exchange between warps. Tokens are the 16-row operand, weights the
+//     8-column one;
+//   - weights come prepacked in fragment order through a ring of asynchronous copies per warp: 16 bytes a lane hold
+//     eight scale blocks, whose codes cost 4.5 instructions a block to decode;
 //   - the warps of a thread block share the activations, decoded once into operands in shared memory;
-//   - one launch for all groups: thread blocks take runs of items (group, tokens, weight rows), empty groups cost nothing;
+//   - the dots of a step are computed while the ones of the step before are summed;
+//   - one launch for all groups: thread blocks take runs of items (group, tokens, weight rows), empty groups cost
+//     nothing;
 //   - a residual fills the rows of the 16-row operand that eight tokens leave empty, so it costs no tensor work;
-//   - the kernel may start while the previous one ends (programmatic dependent launch) and fetches weights meanwhile. So
-//     the weights must be complete before the previous kernel on the stream starts; all other inputs may come from it.
+//   - the kernel may start while the previous one ends (programmatic dependent launch) and fetches weights meanwhile.
+//     So the weights must be complete before the previous kernel on the stream starts; all other inputs may come from
+//     it.
 #include "kernels/device.hpp"
+#include "kernels/ladder/decode_items.cuh"
 #include "kernels/ladder/fragments.cuh"
 #include "kernels/ladder/ladder.hpp"
 #include "kernels/ladder/pipeline.cuh"
@@ -20,8 +23,8 @@
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kTileRows = 8;   // weight rows of a warp
-constexpr int kStep = 8;       // scale blocks of a step
+constexpr int kTileRows = 8;  // weight rows of a warp
+constexpr int kStep = 8;      // scale blocks of a step
 constexpr int kStepCodes = kStep * 64, kStepScales = kStep * kTileRows, kSlotBytes = kStepCodes + kStepScales;
 constexpr int kMaxWarps = 16;  // of a thread block
 
@@ -38,74 +41,25 @@ struct Shape {
     static constexpr Rows kRows = kRows_;
     static constexpr int kOperands = kOperands_, kSlots = kSlots_;
     static constexpr int kTokensEach = kRows == Rows::full ? 16 : 8, kTokens = kOperands * kTokensEach;
-    static constexpr int kSums = kRows == Rows::full ? 4 : 2;          // of a lane and operand
-    static constexpr int kUnitBlocks = kRows == Rows::half ? 2 : 1;    // scale blocks in 16 bytes of a lane
-    static constexpr int kUnits = kStep / kUnitBlocks;                 // of a step
-    static constexpr int kParts = kOperands;                           // of a step, so that two sets of dots fit registers
+    static constexpr int kSums = kRows == Rows::full ? 4 : 2;        // of a lane and operand
+    static constexpr int kUnitBlocks = kRows == Rows::half ? 2 : 1;  // scale blocks in 16 bytes of a lane
+    static constexpr int kUnits = kStep / kUnitBlocks;               // of a step
+    static constexpr int kParts = kOperands;  // of a step, so that two sets of dots fit registers
     static constexpr int kPartBlocks = kStep / kParts;
-    static constexpr int kGranule = 2 / kParts;                        // steps that a warp of a chain takes at a time
-    static constexpr int kWorkerBytes = 16 + kOperands * kSums * kWarp * 4 + kSlots * kSlotBytes;  // link, inbox and ring
 };
 
 struct Arguments {
     Nvfp4 x, residual, w;
     Groups groups;
     int M, N, blocks;
-    int chains, chain_warps;  // of a thread block; warps beyond them only decode activations
-    int steps_per_stage;      // steps whose activations fit into shared memory, whole granules for all warps of a chain
+    int workers;          // warps of a thread block that own weight rows; all warps decode activations
+    int steps_per_stage;  // steps whose activations fit into shared memory
     float* y;
 
     __host__ __device__ int row_tiles() const { return (N + kTileRows - 1) / kTileRows; }
-    __host__ __device__ int row_groups() const { return (row_tiles() + chains - 1) / chains; }
+    __host__ __device__ int row_groups() const { return (row_tiles() + workers - 1) / workers; }
     __host__ __device__ int steps() const { return (blocks + kStep - 1) / kStep; }
 };
-
-int multiprocessors() {
-    static const int count = [] {
-        int device = 0, value = 0;
-        CUDA_CHECK(cudaGetDevice(&device));
-        CUDA_CHECK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
-        return value;
-    }();
-    return count;
-}
-
-// Some tokens of one group and one tile of 8 weight rows for each chain.
-struct Item {
-    int e, token, tokens, row_group;  // tokens: 0 where there is no such item
-};
-
-// Item number i, and with i < 0 only the number of items, by a whole warp, 32 groups at a time. Items with the same tokens
-// follow each other. Not inlined: it is called rarely.
-__device__ __noinline__ Item find_item(Groups groups, int M, int tokens_per_item, int row_groups, int i, int* items) {
-    if (groups.E == 1) {  // the host knows it all
-        const int chunks = (M + tokens_per_item - 1) / tokens_per_item;
-        *items = chunks * row_groups;
-        const int token = i / row_groups * tokens_per_item;
-        return {0, token, i >= 0 && i < *items ? min(tokens_per_item, M - token) : 0, i % row_groups};
-    }
-    int before = 0;  // items of the groups before `first`
-    for (int first = 0; first < groups.E; first += kWarp) {
-        const int e = first + lane_id();
-        const int begin = e < groups.E ? groups.offsets[e] : 0, count = e < groups.E ? groups.offsets[e + 1] - begin : 0;
-        const int mine = (count + tokens_per_item - 1) / tokens_per_item * row_groups;
-        int through = mine;
-        for (int distance = 1; distance < kWarp; distance *= 2) {
-            const int lower = __shfl_up_sync(kAllLanes, through, distance);
-            if (lane_id() >= distance) through += lower;
-        }
-        const unsigned reach = i < 0 ? 0u : __ballot_sync(kAllLanes, i - before < through);
-        if (reach == 0) {
-            before += __shfl_sync(kAllLanes, through, kWarp - 1);
-            continue;
-        }
-        const int lane = __ffs(reach) - 1, within = i - before - __shfl_sync(kAllLanes, through - mine, lane);
-        const int token = within / row_groups * tokens_per_item, left = __shfl_sync(kAllLanes, count, lane) - token;
-        return {first + lane, __shfl_sync(kAllLanes, begin, lane) + token, min(tokens_per_item, left), within % row_groups};
-    }
-    *items = before;
-    return {0, 0, 0, 0};
-}
 
 template <typename S>
 __device__ Item find_item(const Arguments& arguments, int i) {
@@ -129,30 +83,37 @@ __device__ int2 run_of_items(const Arguments& arguments) {
     return make_int2(static_cast<int>(items * block / blocks), static_cast<int>(items * (block + 1) / blocks));
 }
 
-// A warp's way through its weights: its steps of one item, then those of the next.
+// A warp's way through its weights: the steps of one item, then those of the next.
 template <typename S>
 struct Fetcher {
     const Arguments& arguments;
     char *ring, *slot;                   // this lane's part of the codes in the first and in the oldest slot
-    int chain, warp, steps;              // warp: within the chain
-    Item found;                          // the item under way
-    int item, end, step;                 // of the next step to fetch
+    int worker, steps, item, end, step;  // item, step: the next to fetch
+    Item found;                          // what is known of that item
     int scales_at;                       // this lane's scales of a slot, seen from its codes
-    bool inside, has_scales;             // whether this item has a row tile for this warp; whether this lane fetches scales
+    bool inside, has_scales;  // whether this item has a row tile for this warp; whether this lane fetches scales
     const std::uint8_t *codes, *scales;  // of the next step
 
-    __device__ Fetcher(const Arguments& arguments, char* ring_of_warp, int chain, int warp, int2 run)
-        : arguments(arguments), ring(ring_of_warp + lane_id() * 16), slot(ring), chain(chain), warp(warp),
-          steps(arguments.steps()), found(find_item<S>(arguments, run.x)), item(run.x), end(run.y),
-          scales_at(kStepCodes + lane_id() % 4 * 16 - lane_id() * 16), has_scales(lane_id() < kStepScales / 16) {
+    __device__ Fetcher(const Arguments& arguments, char* memory, int worker, int2 run)
+        : arguments(arguments),
+          ring(memory + worker * S::kSlots * kSlotBytes + lane_id() * 16),
+          slot(ring),
+          worker(worker),
+          steps(arguments.steps()),
+          item(run.x),
+          end(run.y),
+          step(0),
+          found(find_item<S>(arguments, run.x)),
+          scales_at(kStepCodes + lane_id() % 4 * 16 - lane_id() * 16),
+          has_scales(lane_id() < kStepScales / 16) {
         enter();
     }
 
     __device__ void enter() {
-        step = warp * S::kGranule;
-        const int row_tile = found.row_group * arguments.chains + chain;
-        inside = item < end && row_tile < arguments.row_tiles() && step < steps;
-        const std::int64_t base = inside ? (static_cast<std::int64_t>(found.e) * arguments.row_tiles() + row_tile) * steps + step : 0;
+        const int row_tile = found.row_group * arguments.workers + worker;
+        inside = item < end && row_tile < arguments.row_tiles();
+        const std::int64_t base =
+            inside ? (static_cast<std::int64_t>(found.e) * arguments.row_tiles() + row_tile) * steps : 0;
         codes = arguments.w.codes + base * kStepCodes + lane_id() * 16;
         scales = arguments.w.scales + base * kStepScales + lane_id() % 4 * 16;
     }
@@ -164,20 +125,21 @@ struct Fetcher {
             if (has_scales) copy_16_async(slot + scales_at, scales, true);
         }
         commit_copies();
+        codes += kStepCodes;
+        scales += kStepScales;
         slot = slot < ring + (S::kSlots - 1) * kSlotBytes ? slot + kSlotBytes : ring;
-        const int ahead = (step + 1) % S::kGranule == 0 ? (arguments.chain_warps - 1) * S::kGranule + 1 : 1;
-        codes += ahead * kStepCodes;
-        scales += ahead * kStepScales;
-        step += ahead;
-        if (step < steps || warp * S::kGranule >= steps) return;
-        if (++item < end) found = next_item<S>(arguments, found, item);
+        if (++step < steps) return;
+        step = 0;
+        if (++item > end) return;
+        if (item < end) found = next_item<S>(arguments, found, item);
         enter();
     }
 };
 
-// The activations in shared memory, [operand][unit][lane] 16 bytes: q * s * 2^-14 as FP16. A unit is the 16-row operand of one
-// instruction: one block of 16 tokens (full), or of 8 tokens and their residuals. With 8 tokens (half) rows 8-15 hold the
-// block after the one in rows 0-7; each of the two is multiplied with its weights, and the other half of the result ignored.
+// The activations in shared memory, [operand][unit][lane] 16 bytes: q * s * 2^-14 as FP16. A unit is the 16-row operand
+// of one instruction: one block of 16 tokens (full), or of 8 tokens and their residuals. With 8 tokens (half) rows 8-15
+// hold the block after the one in rows 0-7; each of the two is multiplied with its weights, and the other half of the
+// result ignored.
 template <typename S>
 struct Staged {
     uint4* operands;
@@ -192,7 +154,8 @@ struct Staged {
             uint2 a = make_uint2(0, 0), b = a;
             std::uint32_t scales = load(arguments, arguments.x, item, token, block, a);
             scales |= load(arguments, second, item, token + (S::kRows == Rows::full ? 8 : 0),
-                           block + (S::kRows == Rows::half ? 1 : 0), b) << 8;
+                           block + (S::kRows == Rows::half ? 1 : 0), b)
+                      << 8;
             const __half2 both = scales_to_half2(static_cast<std::uint16_t>(scales));
             // Bytes 0 and 1, or 2 and 3, of a and b interleaved: see four_codes_to_half2.
             uint4* target = operands + i * 4;
@@ -204,7 +167,8 @@ struct Staged {
     }
 
     // The scale byte and the codes of one block of one token.
-    static __device__ std::uint32_t load(const Arguments& arguments, const Nvfp4& q, const Item& item, int token, int block, uint2& codes) {
+    static __device__ std::uint32_t load(const Arguments& arguments, const Nvfp4& q, const Item& item, int token,
+                                         int block, uint2& codes) {
         if (token >= item.tokens || block >= arguments.blocks) return 0;
         const std::int64_t at = static_cast<std::int64_t>(item.token + token) * arguments.blocks + block;
         codes = reinterpret_cast<const uint2*>(q.codes)[at];
@@ -213,8 +177,9 @@ struct Staged {
 
     static __device__ uint4 decode(std::uint32_t codes, __half2 scales) {
         const __half2 first = __low2half2(scales), second = __high2half2(scales);
-        return make_uint4(multiply_half2(codes_to_half2<0>(codes), first), multiply_half2(codes_to_half2<2>(codes), second),
-                          multiply_half2(codes_to_half2<1>(codes), first), multiply_half2(codes_to_half2<3>(codes), second));
+        return make_uint4(
+            multiply_half2(codes_to_half2<0>(codes), first), multiply_half2(codes_to_half2<2>(codes), second),
+            multiply_half2(codes_to_half2<1>(codes), first), multiply_half2(codes_to_half2<3>(codes), second));
     }
 };
 
@@ -227,8 +192,10 @@ struct Dots {
     // `codes` and `scale_bytes` are this lane's of the step in shared memory, x its piece of the part's first unit.
     template <int part>
     __device__ void compute(const char* codes, const char* scale_bytes, const uint4* x, int operand_stride) {
-        const uint4 words = *reinterpret_cast<const uint4*>(codes), bytes = *reinterpret_cast<const uint4*>(scale_bytes);
-        const std::uint32_t word[4] = {words.x, words.y, words.z, words.w}, two[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+        const uint4 words = *reinterpret_cast<const uint4*>(codes),
+                    bytes = *reinterpret_cast<const uint4*>(scale_bytes);
+        const std::uint32_t word[4] = {words.x, words.y, words.z, words.w},
+                            two[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
         for (int i = 0; i < S::kPartBlocks; i += 2) {
             const int pair = (part * S::kPartBlocks + i) / 2;
@@ -246,8 +213,8 @@ struct Dots {
         }
     }
 
-    // The only rounding: ascending blocks, main before residual. Of each result 0 and 1 belong to row g of the operand and
-    // the lane's two weight rows, 2 and 3 to row g + 8.
+    // The only rounding: ascending blocks, main before residual. Of each result 0 and 1 belong to row g of the operand
+    // and the lane's two weight rows, 2 and 3 to row g + 8.
     __device__ void add_to(float (&acc)[S::kOperands][S::kSums]) const {
 #pragma unroll
         for (int i = 0; i < S::kPartBlocks; ++i) {
@@ -266,7 +233,8 @@ struct Dots {
 };
 
 template <typename S>
-__device__ void store(const Arguments& arguments, const Item& item, int row_tile, const float (&acc)[S::kOperands][S::kSums]) {
+__device__ void store(const Arguments& arguments, const Item& item, int row_tile,
+                      const float (&acc)[S::kOperands][S::kSums]) {
     const float w_outer = arguments.w.outer[item.e];
 #pragma unroll
     for (int operand = 0; operand < S::kOperands; ++operand) {
@@ -276,13 +244,14 @@ __device__ void store(const Arguments& arguments, const Item& item, int row_tile
             const int token = operand * S::kTokensEach + lane_id() / 4 + j / 2 * 8, m = item.token + token;
             if (n >= arguments.N || token >= item.tokens) continue;
             const float x_outer = arguments.x.outer[arguments.x.outer_scale == OuterScale::row ? m : item.e];
-            arguments.y[static_cast<std::int64_t>(m) * arguments.N + n] = (acc[operand][j] * kUndoShift) * (x_outer * w_outer);
+            arguments.y[static_cast<std::int64_t>(m) * arguments.N + n] =
+                (acc[operand][j] * kUndoShift) * (x_outer * w_outer);
         }
     }
 }
 
-// The dots of one more part of the weights under way; the slot of a finished step is refilled. `half`: 1 for odd parts. x moves
-// on to the next part.
+// The dots of one more part of the weights under way; the slot of a finished step is refilled. `half`: 1 for odd parts.
+// x moves on to the next part.
 template <int half, typename S>
 __device__ void next_dots(Fetcher<S>& fetcher, const uint4*& x, int operand_stride, Dots<S>& dots) {
     constexpr int part_of_step = S::kParts == 2 ? half : 0;
@@ -298,9 +267,10 @@ __device__ void next_dots(Fetcher<S>& fetcher, const uint4*& x, int operand_stri
     }
 }
 
-// acc += the dots of `steps` steps, for a chain of one warp; one set of dots is computed while the other is summed.
+// acc += the dots of `steps` steps; two sets of dots take turns.
 template <typename S>
-__device__ void sum_alone(Fetcher<S>& fetcher, const Staged<S>& staged, int steps, float (&acc)[S::kOperands][S::kSums]) {
+__device__ void sum_steps(Fetcher<S>& fetcher, const Staged<S>& staged, int steps,
+                          float (&acc)[S::kOperands][S::kSums]) {
     Dots<S> even, odd;
     const int parts = steps * S::kParts, stride = staged.units * kWarp;
     const uint4* x = staged.operands + lane_id();
@@ -317,73 +287,18 @@ __device__ void sum_alone(Fetcher<S>& fetcher, const Staged<S>& staged, int step
     if (part < parts) odd.add_to(acc);
 }
 
-// The running sums of a chain on their way from warp to warp. Each warp has a link and an inbox of its own.
-template <typename S>
-struct Chain {
-    std::uint64_t *my_link, *next_link;
-    float *my_inbox, *next_inbox;  // [sum][lane]
-    std::uint32_t phase = 0;
-
-    __device__ Chain(char* memory, int me, int next)
-        : my_link(reinterpret_cast<std::uint64_t*>(memory + me * S::kWorkerBytes)),
-          next_link(reinterpret_cast<std::uint64_t*>(memory + next * S::kWorkerBytes)),
-          my_inbox(reinterpret_cast<float*>(memory + me * S::kWorkerBytes + 16) + lane_id()),
-          next_inbox(reinterpret_cast<float*>(memory + next * S::kWorkerBytes + 16) + lane_id()) {}
-
-    __device__ void receive(float (&acc)[S::kOperands][S::kSums]) {
-        wait_at_link(my_link, phase);
-        phase ^= 1;
-#pragma unroll
-        for (int i = 0; i < S::kOperands * S::kSums; ++i) acc[i / S::kSums][i % S::kSums] = my_inbox[i * kWarp];
-    }
-    __device__ void send(const float (&acc)[S::kOperands][S::kSums]) const {
-#pragma unroll
-        for (int i = 0; i < S::kOperands * S::kSums; ++i) next_inbox[i * kWarp] = acc[i / S::kSums][i % S::kSums];
-        pass_link(next_link);
-    }
-};
-
-// The same by a chain of warps, for the steps first .. end - 1 of all: this warp's granules. True for the warp whose acc is
-// complete.
-template <typename S>
-__device__ bool sum_in_chain(Fetcher<S>& fetcher, const Staged<S>& staged, Chain<S>& chain, int first, int end,
-                             float (&acc)[S::kOperands][S::kSums]) {
-    const int steps = fetcher.steps, stride = staged.units * kWarp;
-    for (int step = first + fetcher.warp * S::kGranule; step < end; step += fetcher.arguments.chain_warps * S::kGranule) {
-        const uint4* x = staged.operands + (step - first) * S::kUnits * kWarp + lane_id();
-        const bool has_odd = S::kParts == 2 || step + 1 < steps;
-        Dots<S> even, odd;
-        next_dots<0>(fetcher, x, stride, even);
-        if (has_odd) next_dots<1>(fetcher, x, stride, odd);
-        if (step > 0) {
-            chain.receive(acc);
-        } else {
-#pragma unroll
-            for (int i = 0; i < S::kOperands * S::kSums; ++i) acc[i / S::kSums][i % S::kSums] = 0.0f;
-        }
-        even.add_to(acc);
-        if (has_odd) odd.add_to(acc);
-        if (step + S::kGranule >= steps) return true;
-        chain.send(acc);
-    }
-    return false;
-}
-
 template <typename S>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Arguments arguments) {
     extern __shared__ __align__(16) char memory[];
-    const int me = threadIdx.x / kWarp, chain_warps = arguments.chain_warps, workers = arguments.chains * chain_warps;
-    const int steps = arguments.steps(), chain_number = me / chain_warps, warp = me % chain_warps;
-    const bool works = me < workers, alone = chain_warps == 1;
-    const Staged<S> staged{reinterpret_cast<uint4*>(memory + workers * S::kWorkerBytes), arguments.steps_per_stage * S::kUnits};
-    Chain<S> chain(memory, me, warp + 1 < chain_warps ? me + 1 : me - warp);
+    const int warp = threadIdx.x / kWarp, steps = arguments.steps();
+    const bool works = warp < arguments.workers;
+    const Staged<S> staged{reinterpret_cast<uint4*>(memory + arguments.workers * S::kSlots * kSlotBytes),
+                           arguments.steps_per_stage * S::kUnits};
 
     start_next_kernel();
-    if (works && lane_id() == 0) make_link(chain.my_link);
     if (arguments.groups.E > 1) wait_for_previous_kernel();  // it may have written the offsets
     const int2 run = run_of_items<S>(arguments);
-    Fetcher<S> fetcher(arguments, memory + (me + 1) * S::kWorkerBytes - S::kSlots * kSlotBytes, chain_number, warp,
-                       works ? run : make_int2(run.x, run.x));
+    Fetcher<S> fetcher(arguments, memory, warp, works ? run : make_int2(run.x, run.x));
     for (int slot = 0; works && slot < S::kSlots; ++slot) fetcher.fetch();
     if (arguments.groups.E == 1) wait_for_previous_kernel();
 
@@ -391,9 +306,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     Item item = find_item<S>(arguments, run.x);
     for (int i = run.x; i < run.y; ++i) {
         if (i > run.x) item = next_item<S>(arguments, item, i);
-        if (i > run.x && !alone) __syncthreads();  // no chain may run into its own end of the item before
         float acc[S::kOperands][S::kSums] = {};
-        bool complete = alone;
         for (int first = 0; first < steps; first += arguments.steps_per_stage) {
             if (item.token != staged_token || steps > arguments.steps_per_stage) {
                 __syncthreads();
@@ -401,25 +314,31 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
                 __syncthreads();
                 staged_token = item.token;
             }
-            const int end = min(steps, first + arguments.steps_per_stage);
-            if (works && alone) sum_alone<S>(fetcher, staged, end - first, acc);
-            if (works && !alone) complete = sum_in_chain<S>(fetcher, staged, chain, first, end, acc);
+            if (works) sum_steps<S>(fetcher, staged, min(arguments.steps_per_stage, steps - first), acc);
         }
-        if (works && complete) store<S>(arguments, item, item.row_group * arguments.chains + chain_number, acc);
+        if (works) store<S>(arguments, item, item.row_group * arguments.workers + warp, acc);
     }
+}
+
+int multiprocessors() {
+    static const int count = [] {
+        int device = 0, value = 0;
+        CUDA_CHECK(cudaGetDevice(&device));
+        CUDA_CHECK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
+        return value;
+    }();
+    return count;
 }
 
 // Launches with leave to overlap the end of the previous kernel.
 template <typename S>
-void launch(Arguments arguments, int chains, int chain_warps, int blocks_per_sm) {
-    arguments.chains = chains;
-    arguments.chain_warps = chain_warps;
-    const int warps = kMaxWarps / blocks_per_sm, worker_bytes = chains * chain_warps * S::kWorkerBytes;
-    const int lap = chain_warps * S::kGranule, step_bytes = S::kOperands * S::kUnits * kWarp * 16;
-    const int laps = (arguments.steps() + lap - 1) / lap;
-    const int fitting = (226 * 1024 / blocks_per_sm - 1024 - worker_bytes) / (step_bytes * lap), stages = (laps + fitting - 1) / fitting;
-    arguments.steps_per_stage = (laps + stages - 1) / stages * lap;
-    const int bytes = worker_bytes + arguments.steps_per_stage * step_bytes;
+void launch(Arguments arguments, int workers, int blocks_per_sm) {
+    arguments.workers = workers;
+    const int warps = kMaxWarps / blocks_per_sm, ring = workers * S::kSlots * kSlotBytes;
+    const int step_bytes = S::kOperands * S::kUnits * kWarp * 16, room = 226 * 1024 / blocks_per_sm - 1024 - ring;
+    const int steps = arguments.steps(), fitting = room / step_bytes, stages = (steps + fitting - 1) / fitting;
+    arguments.steps_per_stage = (steps + stages - 1) / stages;
+    const int bytes = ring + arguments.steps_per_stage * step_bytes;
     CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 
     const int E = arguments.groups.E;
@@ -439,22 +358,22 @@ void launch(Arguments arguments, int chains, int chain_warps, int blocks_per_sm)
     CUDA_CHECK(cudaLaunchKernelEx(&config, decode_kernel<S>, static_cast<const Arguments>(arguments)));
 }
 
-// A chain for each row tile of a multiprocessor's share, and as many warps in a chain as there are.
+// A worker for each row tile of a multiprocessor's share. More ring slots than these made nothing faster on an H200.
 template <Rows kRows, int kOperands>
 void launch(const Arguments& arguments) {
-    if (arguments.groups.E > 1) return launch<Shape<kRows, kOperands, 6>>(arguments, kMaxWarps / 2, 1, 2);
+    if (arguments.groups.E > 1) return launch<Shape<kRows, kOperands, 6>>(arguments, kMaxWarps / 2, 2);
     const int each = (arguments.row_tiles() + multiprocessors() - 1) / multiprocessors();
-    const int chains = each < kMaxWarps ? each : kMaxWarps;
-    launch<Shape<kRows, kOperands, 8>>(arguments, chains, kMaxWarps / chains, 1);
+    launch<Shape<kRows, kOperands, 8>>(arguments, each < kMaxWarps ? each : kMaxWarps, 1);
 }
 
 }  // namespace
 
 void gemm_w4a4_5_decode(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
     if (M == 0 || N == 0) return;
-    const Arguments arguments{x, residual != nullptr ? *residual : x, w, groups, M, N, blocks_of(K), 0, 0, 0, y};
+    const Arguments arguments{x, residual != nullptr ? *residual : x, w, groups, M, N, blocks_of(K), 0, 0, y};
     const int tokens = groups.E == 1 ? M : (M + groups.E - 1) / groups.E;  // of a typical group
-    if (residual != nullptr) return tokens <= 8 ? launch<Rows::residual, 1>(arguments) : launch<Rows::residual, 2>(arguments);
+    if (residual != nullptr)
+        return tokens <= 8 ? launch<Rows::residual, 1>(arguments) : launch<Rows::residual, 2>(arguments);
     if (tokens <= 8) return launch<Rows::half, 1>(arguments);
     if (tokens <= 16) return launch<Rows::full, 1>(arguments);
     launch<Rows::full, 2>(arguments);

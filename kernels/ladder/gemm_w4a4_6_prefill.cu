@@ -1,11 +1,12 @@
-// W4A4 GEMM, rung 6: prefill, many tokens. Arithmetic is the limit now: each block dot costs one FP32 fused multiply-add per
-// output beside the tensor core's 16 products, so everything else must be cheap. New here:
-//   - a thread block computes 128 tokens by 128 weight rows, a warp 64 by 32: an operand that is read serves many dots;
+// W4A4 GEMM, rung 6: prefill, many tokens. Arithmetic is the limit now: each block dot costs one FP32 fused
+// multiply-add per output beside the tensor core's 16 products, so everything else must be cheap. New here:
+//   - a thread block computes 128 tokens by 128 weight rows, a warp 64 by 32: an operand that is read serves many
+//     dots;
 //   - each row is decoded once per thread block, into FP16 in shared memory, while the next codes are on their way
 //     (asynchronous copies); the scale of w is folded in there, the scale of x comes as a float per row and block;
-//   - ldmatrix loads four 8 x 8 operands at once; 16-byte pieces of a row are placed by xor with the row number, so that
-//     neither the writing rows nor the reading ones meet in a bank. Two thread blocks share a multiprocessor: one decodes
-//     while the other multiplies.
+//   - ldmatrix loads four 8 x 8 operands at once; 16-byte pieces of a row are placed by xor with the row number, so
+//     that neither the writing rows nor the reading ones meet in a bank. Two thread blocks share a multiprocessor:
+//     one decodes while the other multiplies.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/fragments.cuh"
@@ -19,13 +20,14 @@ namespace {
 constexpr int kTile = 128;                       // tokens and weight rows of a thread block
 constexpr int kWarpTokens = 64, kWarpRows = 32;  // of a warp
 constexpr int kWarps = 8, kWarpsAcross = kTile / kWarpRows;
-constexpr int kStage = 4;                        // scale blocks decoded at a time
-constexpr int kChunks = kStage * 2;              // 16-byte pieces of 8 FP16 numbers of a row and stage
+constexpr int kStage = 4;            // scale blocks decoded at a time
+constexpr int kChunks = kStage * 2;  // 16-byte pieces of 8 FP16 numbers of a row and stage
 constexpr int kMmaRows = kWarpTokens / 16, kMmaColumns = kWarpRows / 8;
 
 // One operand of a stage.
 struct Operand {
-    uint4 decoded[kTile][kChunks];  // piece c of row r lies at c ^ (r % 8); eight codes of a word in the order 0 4 1 5 2 6 3 7
+    uint4 decoded[kTile]
+                 [kChunks];  // piece c of row r lies at c ^ (r % 8); eight codes of a word in the order 0 4 1 5 2 6 3 7
     uint2 codes[2][kTile][kStage];  // as packed, for this stage and the next
 };
 
@@ -33,7 +35,8 @@ template <bool kResidual>
 struct Memory {
     Operand x, w;
     Operand residual[kResidual ? 1 : 0];  // absent from the plain GEMM
-    // Scales of x, ordered so that a lane finds those of its eight rows together: [pass][block][half of the tile][g][row / 8].
+    // Scales of x, ordered so that a lane finds those of its eight rows together: [pass][block][half of the
+    // tile][g][row / 8].
     float scales[kResidual ? 2 : 1][kStage][kTile / kWarpTokens][8][kWarpTokens / 8];
 };
 
@@ -58,7 +61,8 @@ struct Rows {
         const std::uint8_t* source = q.scales + (begin + row) * blocks + first;
         if (blocks % 4 == 0) return *reinterpret_cast<const std::uint32_t*>(source);
         std::uint32_t bytes = 0;
-        for (int i = 0; i < kStage && first + i < blocks; ++i) bytes |= static_cast<std::uint32_t>(source[i]) << (8 * i);
+        for (int i = 0; i < kStage && first + i < blocks; ++i)
+            bytes |= static_cast<std::uint32_t>(source[i]) << (8 * i);
         return bytes;
     }
 };
@@ -74,7 +78,8 @@ __device__ void decode_row(Operand& operand, int buffer, int row, std::uint32_t 
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const std::uint32_t codes = half == 0 ? words.x : words.y;
-            uint4 numbers = {codes_to_half2<0>(codes), codes_to_half2<1>(codes), codes_to_half2<2>(codes), codes_to_half2<3>(codes)};
+            uint4 numbers = {codes_to_half2<0>(codes), codes_to_half2<1>(codes), codes_to_half2<2>(codes),
+                             codes_to_half2<3>(codes)};
             if (kFold) {
                 numbers.x = multiply_half2(numbers.x, scale), numbers.y = multiply_half2(numbers.y, scale);
                 numbers.z = multiply_half2(numbers.z, scale), numbers.w = multiply_half2(numbers.w, scale);
@@ -84,7 +89,8 @@ __device__ void decode_row(Operand& operand, int buffer, int row, std::uint32_t 
     }
 }
 
-__device__ inline void load_four_8x8(const void* row, std::uint32_t& a, std::uint32_t& b, std::uint32_t& c, std::uint32_t& d) {
+__device__ inline void load_four_8x8(const void* row, std::uint32_t& a, std::uint32_t& b, std::uint32_t& c,
+                                     std::uint32_t& d) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                  : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row))));
@@ -177,11 +183,12 @@ __global__ void __launch_bounds__(kWarps* kWarp, kResidual ? 1 : 2)
 #pragma unroll
             for (int j = 0; j < kMmaColumns; j += 2) {
                 const int w_row = warp_column * kWarpRows + j * 8 + lane % 8 + lane / 16 * 8;
-                load_four_8x8(&memory.w.decoded[w_row][(block * 2 + lane / 8 % 2) ^ (w_row % 8)], b[j][0], b[j][1], b[j + 1][0],
-                              b[j + 1][1]);
+                load_four_8x8(&memory.w.decoded[w_row][(block * 2 + lane / 8 % 2) ^ (w_row % 8)], b[j][0], b[j][1],
+                              b[j + 1][0], b[j + 1][1]);
             }
             add_terms(memory.x, block, warp_row, b, memory.scales[0][block][warp_row], sums);
-            if constexpr (kResidual) add_terms(memory.residual[0], block, warp_row, b, memory.scales[1][block][warp_row], sums);
+            if constexpr (kResidual)
+                add_terms(memory.residual[0], block, warp_row, b, memory.scales[1][block][warp_row], sums);
         }
     }
 
@@ -193,7 +200,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, kResidual ? 1 : 2)
 #pragma unroll
         for (int j = 0; j < kMmaColumns * 2; ++j) {
             const int n = first_n + warp_column * kWarpRows + j / 2 * 8 + lane % 4 * 2 + j % 2;
-            if (n < N) y[static_cast<std::int64_t>(m) * N + n] = (sums.acc[i / 2][j / 2][i % 2 * 2 + j % 2] * kUndoShift) * factor;
+            if (n < N)
+                y[static_cast<std::int64_t>(m) * N + n] =
+                    (sums.acc[i / 2][j / 2][i % 2 * 2 + j % 2] * kUndoShift) * factor;
         }
     }
 }

@@ -2,12 +2,15 @@
 // columns, four scale blocks, in one mma.m16n8k64 and no decoding at all.
 //
 // The kernel is written over an "atom", the instruction or a stand-in with the same fragments:
-//   NativeAtom    the instruction, sm_120a only. IT HAS NOT BEEN RUN: no such GPU was at hand. By the published model it adds
-//                 the four terms and C at once, with 35 fraction bits, truncated: other bits than the other rungs.
-//   EmulatedAtom  any GPU: the lanes exchange the same registers by shuffles and add term by term, rounded to nearest, as
-//                 the other rungs do. It shows that codes and scales reach the right place (test with distinct scales: the
-//                 dot of a block does not notice permuted columns, and equal scales hide swapped blocks).
-// A residual is the same GEMM over an interleaved axis of 2K: virtual block 2b is the main block b, 2b + 1 its residual.
+//   NativeAtom    the instruction, sm_120a only. IT HAS NOT BEEN RUN: no such GPU was at hand. By the published model
+//                 it adds the four terms and C at once, with 35 fraction bits, truncated: other bits than the other
+//                 rungs.
+//   EmulatedAtom  any GPU: the lanes exchange the same registers by shuffles and add term by term, rounded to
+//                 nearest, as the other rungs do. It shows that codes and scales reach the right place (test with
+//                 distinct scales: the dot of a block does not notice permuted columns, and equal scales hide swapped
+//                 blocks).
+// A residual is the same GEMM over an interleaved axis of 2K: virtual block 2b is the main block b,
+// 2b + 1 its residual.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"
@@ -37,7 +40,8 @@ struct NativeAtom {
         asm("mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3 "
             "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}, {%10}, {0,0}, {%11}, {0,0};"
             : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-            : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]), "r"(f.x_scales), "r"(f.w_scales));
+            : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]), "r"(f.x_scales),
+              "r"(f.w_scales));
 #else
         __trap();  // the launcher lets no other GPU come here
 #endif
@@ -95,7 +99,9 @@ struct Row {
 __device__ Row row_of(Nvfp4 main, Nvfp4 residual, int interleave, std::int64_t row, std::int64_t end, int blocks) {
     const std::int64_t at = row < end ? row * blocks : 0;
     return {{main.codes + at * (kBlock / 2), residual.codes + at * (kBlock / 2)},
-            {main.scales + at, residual.scales + at}, interleave, row < end ? blocks : 0};
+            {main.scales + at, residual.scales + at},
+            interleave,
+            row < end ? blocks : 0};
 }
 
 template <typename Atom>
@@ -112,11 +118,11 @@ __global__ void gemm_kernel(Nvfp4 x, Nvfp4 residual, int interleave, Nvfp4 w, Gr
     float acc[4] = {};
     for (int first = 0; first < blocks * interleave; first += kBlocks) {
         const int low = first + t / 2, high = low + kBlocks / 2, half = t % 2;
-        const Fragments fragments = {
-            {upper.codes_at(low, half), lower.codes_at(low, half), upper.codes_at(high, half), lower.codes_at(high, half)},
-            {column.codes_at(low, half), column.codes_at(high, half)},
-            t % 2 == 0 ? upper.four_scales(first) : lower.four_scales(first),
-            column.four_scales(first)};
+        const Fragments fragments = {{upper.codes_at(low, half), lower.codes_at(low, half), upper.codes_at(high, half),
+                                      lower.codes_at(high, half)},
+                                     {column.codes_at(low, half), column.codes_at(high, half)},
+                                     t % 2 == 0 ? upper.four_scales(first) : lower.four_scales(first),
+                                     column.four_scales(first)};
         Atom::multiply_add(fragments, acc);
     }
     for (int i = 0; i < 4; ++i) {
@@ -131,8 +137,8 @@ template <typename Atom>
 void launch(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
     if (M == 0 || N == 0) return;
     const dim3 grid(row_tiles_bound(M, groups.E, kRows), blocks_for(N, kColumns * kWarps));
-    gemm_kernel<Atom><<<grid, kWarps * kWarp, 0, stream()>>>(x, residual != nullptr ? *residual : x, residual != nullptr ? 2 : 1,
-                                                             w, groups, N, K, y);
+    gemm_kernel<Atom><<<grid, kWarps * kWarp, 0, stream()>>>(x, residual != nullptr ? *residual : x,
+                                                             residual != nullptr ? 2 : 1, w, groups, N, K, y);
     CUDA_CHECK_LAUNCH(gemm_kernel);
 }
 
@@ -147,8 +153,8 @@ void gemm_w4a4_7_native_sm120a(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups g
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-    check(major == 12, "The native block-scaled GEMM needs a GPU of compute capability 12.0 or 12.1, but this one has ", major,
-          ".", minor, ". Use the emulated rung, which runs on any GPU.");
+    check(major == 12, "The native block-scaled GEMM needs a GPU of compute capability 12.0 or 12.1, but this one has ",
+          major, ".", minor, ". Use the emulated rung, which runs on any GPU.");
     launch<NativeAtom>(x, residual, w, groups, M, N, K, y);
 }
 

@@ -1,6 +1,7 @@
-// Two ladders from a kernel that reads in five minutes to one that runs at the speed of the card. Every rung of a ladder has
-// the same signature and gives the same bits as reference/; its first lines say what is new on it. Pointers are device
-// pointers, work is queued on the one stream of kernels/device.hpp, and any M, N, K >= 1 and any groups are allowed.
+// Two ladders from a kernel that reads in five minutes to one that runs at the speed of the card. Every rung of a
+// ladder has the same signature and gives the same bits as reference/; its first lines say what is new on it. Pointers
+// are device pointers, work is queued on the one stream of kernels/device.hpp, and any M, N, K >= 1 and any groups are
+// allowed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ QuantizeNvfp4 quantize_nvfp4_1_naive, quantize_nvfp4_2_warp, quantize_nvfp4_3_tu
 
 // Main pass with one outer scale per row and the residual of ResidualSelection::token in one kernel: the bits of
 // reference::quantize_nvfp4 and reference::quantize_nvfp4_residual.
-void quantize_nvfp4_4_residual(const float* x,   // (M, K)
+void quantize_nvfp4_4_residual(const float* x,  // (M, K)
                                int M, int K, float ratio,
                                Nvfp4 main,       // outer (M), OuterScale::row
                                Nvfp4 residual);  // codes and scales are written
@@ -26,15 +27,16 @@ using GemmW4a4 = void(Nvfp4 x,                // (M, K) packed
                       const Nvfp4* residual,  // (M, K) codes and scales, or nullptr (a host pointer)
                       Nvfp4 w,                // (E * N, K) packed; order of its bytes: see PackedOrder
                       Groups groups, int M, int N, int K,
-                      float* y);              // (M, N)
+                      float* y);  // (M, N)
 GemmW4a4 gemm_w4a4_1_naive, gemm_w4a4_2_shared, gemm_w4a4_3_dp4a, gemm_w4a4_4_mma, gemm_w4a4_5_decode,
     gemm_w4a4_6_prefill, gemm_w4a4_7_emulated;
 
-// The same kernel as gemm_w4a4_7_emulated over Blackwell's own instruction. It rounds otherwise (see its file), needs a GPU
-// of compute capability 12.0 or 12.1 and code built for 120a; Error elsewhere.
+// The same kernel as gemm_w4a4_7_emulated over Blackwell's own instruction. It rounds otherwise (see its file), needs a
+// GPU of compute capability 12.0 or 12.1 and code built for 120a; Error elsewhere.
 GemmW4a4 gemm_w4a4_7_native_sm120a;
 
-// Needs a GPU of compute capability 9.0 and code built for 90a; Error elsewhere. Takes 2 bytes of scratch memory per element.
+// Needs a GPU of compute capability 9.0 and code built for 90a; Error elsewhere. Takes 2 bytes of scratch memory per
+// element.
 GemmW4a4 gemm_w4a4_8_prefill_sm90a;
 
 // Order of the weights' bytes that a rung expects.
@@ -67,17 +69,17 @@ constexpr GemmRung kGemmRungs[] = {
     {"8_prefill_sm90a", gemm_w4a4_8_prefill_sm90a, PackedOrder::rows, 9},
 };
 
-// Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads the codes of eight
-// scale blocks as 16 bytes. Part of weight sync: done once per update, not once per token. Rows are padded to 8 per matrix,
-// columns to 128; the padding is written (code 0, scale 0).
+// Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads the codes of
+// eight scale blocks as 16 bytes. Part of weight sync: done once per update, not once per token. Rows are padded to 8
+// per matrix, columns to 128; the padding is written (code 0, scale 0).
 //   codes   [E][ceil(N/8)][ceil(K/128)][lane 32][pair of blocks 4] words: eight codes of one lane
 //   scales  [E][ceil(N/8)][ceil(K/128)][pair of rows 4][block 8][2] bytes
 // Lane l holds of row l/4 the columns 4 (l%4) .. 4 (l%4) + 3 of each block; the bits of a word are explained at
 // encode_fragment in fragments.cuh.
 std::size_t prepacked_code_bytes(int E, int N, int K);
 std::size_t prepacked_scale_bytes(int E, int N, int K);
-void prepack_weights(Nvfp4 w,          // (E * N, K)
+void prepack_weights(Nvfp4 w,  // (E * N, K)
                      int E, int N, int K,
-                     Nvfp4 packed);    // codes and scales are written; outer is w's and not touched
+                     Nvfp4 packed);  // codes and scales are written; outer is w's and not touched
 
 }  // namespace quads::kernels::ladder

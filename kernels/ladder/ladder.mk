@@ -1,5 +1,5 @@
-# The ladders (kernels/ladder) join the library; their benchmark (kernels/bench) is a program of its own, the only one that
-# uses cuBLAS. BENCH_ARGS: arguments of the benchmark.
+# The ladders (kernels/ladder) join the library; their benchmark (kernels/bench) is a program of its own, the only one
+# that uses cuBLAS. BENCH_ARGS: arguments of the benchmark.
 .PHONY: bench-gpu
 
 LADDER_OBJECTS := $(patsubst %.cu,$(BUILD)/cuda/%.o,$(wildcard kernels/ladder/*.cu))
@@ -12,6 +12,6 @@ bench-gpu: $(BUILD)/quads_gpu_bench ## kernels beside cuBLAS and the card's limi
 	$< --out data/gpu/bench-h200.json $(BENCH_ARGS)
 
 $(BUILD)/quads_gpu_bench: $(BENCH_OBJECTS) $(LIBRARY)
-	$(CXX) $(LINK_FLAGS) $^ $(LIBS) $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/targets/*-linux/lib)) -lcublas -lcublasLt -o $@
+	$(CXX) $(LINK_FLAGS) $^ $(LIBS) -lcublas -lcublasLt -o $@
 
 -include $(LADDER_OBJECTS:.o=.d) $(BENCH_OBJECTS:.o=.d)

@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory, links between warps, and overlap with the neighbouring kernels.
+// Asynchronous copies into shared memory and overlap with the neighbouring kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,16 +7,19 @@
 
 namespace quads::kernels::ladder {
 
-// Copies 16 bytes in the background, or writes 16 zero bytes where `valid` is false; both addresses are multiples of 16.
+// Copies 16 bytes in the background, or writes 16 zero bytes where `valid` is false; both addresses are multiples
+// of 16.
 __device__ inline void copy_16_async(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+                 "l"(global), "r"(valid ? 16 : 0)
                  : "memory");
 }
 
 __device__ inline void copy_8_async(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-                 :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 8 : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
+                     static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+                 "l"(global), "r"(valid ? 8 : 0)
                  : "memory");
 }
 
@@ -26,31 +29,7 @@ __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" :
 // Waits until at most `pending` groups of this thread are under way. Other threads' copies need a barrier after it.
 template <int pending>
 __device__ inline void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory");
-}
-
-// A link hands shared memory from one warp to another: an mbarrier whose phase ends with one arrival. The producer's writes
-// before pass_link are visible to the consumer after wait_at_link; `phase` is 0 for the first use, then 1, 0, 1 ...
-__device__ inline void make_link(std::uint64_t* link) {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))) : "memory");
-}
-__device__ inline void pass_link(std::uint64_t* link) {  // by the whole warp
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
-                     :: "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))) : "memory");
-    }
-}
-__device__ inline void wait_at_link(std::uint64_t* link, std::uint32_t phase) {
-    std::uint32_t done = 0;
-    while (done == 0) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900  // waits for a while in hardware instead of asking at once again
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#endif
-                     : "=r"(done) : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(link))), "r"(phase) : "memory");
-    }
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 // Programmatic dependent launch: lets the next kernel on the stream start, and waits until the previous one has ended.

@@ -32,11 +32,13 @@ __global__ void prepack_kernel(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {
     const int in_step = static_cast<int>(i % (kWarp * kStep / 2)), lane = in_step / (kStep / 2);
     const std::int64_t step = i / (kWarp * kStep / 2), tile = step / steps_of(K), e = tile / row_tiles_of(N);
     if (e >= E) return;
-    const int first_row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows, first_block = static_cast<int>(step % steps_of(K)) * kStep;
+    const int first_row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows,
+              first_block = static_cast<int>(step % steps_of(K)) * kStep;
     const std::int64_t of_matrix = e * N * blocks_of(K);
     const Matrix matrix{w.codes + of_matrix * (kBlock / 2), w.scales + of_matrix, N, blocks_of(K)};
 
-    // Columns 0 and 2 of the lane's four are one FP16 pair, 1 and 3 the other: four_codes_to_half2 pairs x the same way.
+    // Columns 0 and 2 of the lane's four are one FP16 pair, 1 and 3 the other: four_codes_to_half2 pairs x the same
+    // way.
     const int row = first_row + lane / 4, block = first_block + in_step % (kStep / 2) * 2, column = lane % 4 * 4;
     std::uint32_t word = 0;
     for (int half = 0; half < 2; ++half) {
@@ -48,12 +50,15 @@ __global__ void prepack_kernel(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {
     reinterpret_cast<std::uint32_t*>(packed.codes)[i] = word;
     if (in_step >= kStep * kTileRows / 2) return;
     std::uint8_t* scales = packed.scales + step * kStep * kTileRows + in_step * 2;
-    for (int j = 0; j < 2; ++j) scales[j] = matrix.scale(first_row + in_step / kStep * 2 + j, first_block + in_step % kStep);
+    for (int j = 0; j < 2; ++j)
+        scales[j] = matrix.scale(first_row + in_step / kStep * 2 + j, first_block + in_step % kStep);
 }
 
 }  // namespace
 
-std::size_t prepacked_code_bytes(int E, int N, int K) { return E * row_tiles_of(N) * steps_of(K) * kStep * kTileRows * (kBlock / 2); }
+std::size_t prepacked_code_bytes(int E, int N, int K) {
+    return E * row_tiles_of(N) * steps_of(K) * kStep * kTileRows * (kBlock / 2);
+}
 std::size_t prepacked_scale_bytes(int E, int N, int K) { return E * row_tiles_of(N) * steps_of(K) * kStep * kTileRows; }
 
 void prepack_weights(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {

@@ -1,6 +1,6 @@
-// Quantise, rung 1. One thread per scale block: it reads 16 numbers, finds their amax, the scale and the codes, just as the
-// formulas in reference/nvfp4.hpp read. Before that, one thread per row or group finds the outer scale. Neighbouring
-// threads are 64 bytes apart, so every load of a warp touches 32 different pieces of memory.
+// Quantise, rung 1. One thread per scale block: it reads 16 numbers, finds their amax, the scale and the codes, just as
+// the formulas in reference/nvfp4.hpp read. Before that, one thread per row or group finds the outer scale.
+// Neighbouring threads are 64 bytes apart, so every load of a warp touches 32 different pieces of memory.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"

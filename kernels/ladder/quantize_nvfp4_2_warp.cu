@@ -1,6 +1,6 @@
-// Quantise, rung 2. One warp per row, one lane per column: neighbouring lanes read neighbouring numbers, 128 bytes at a time,
-// 16 lanes find their block's amax by shuffles, and with one outer scale per row the amax of the row is found by the same
-// warp just before. The second read of the row comes from cache.
+// Quantise, rung 2. One warp per row, one lane per column: neighbouring lanes read neighbouring numbers, 128 bytes at a
+// time, 16 lanes find their block's amax by shuffles, and with one outer scale per row the amax of the row is found by
+// the same warp just before. The second read of the row comes from cache.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"
@@ -30,7 +30,8 @@ __global__ void row_kernel(const float* x, Groups groups, int M, int K, const un
         out.outer[m] = outer_of(float_from_bits(amax_bits[m])).decode;
     }
     if (m >= M) return;
-    const Outer outer = outer_of(amax_bits != nullptr ? float_from_bits(amax_bits[group_of(groups, m)]) : amax_of_row(x, m, K));
+    const Outer outer =
+        outer_of(amax_bits != nullptr ? float_from_bits(amax_bits[group_of(groups, m)]) : amax_of_row(x, m, K));
     if (amax_bits == nullptr && lane_id() == 0) out.outer[m] = outer.decode;
     const std::int64_t row = m;
     quantize_row([&](int k) { return x[row * K + k]; }, K, outer, out.codes + row * code_bytes_of(K),

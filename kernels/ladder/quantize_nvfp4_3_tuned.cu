@@ -1,6 +1,6 @@
-// Quantise, rung 3. A thread block per row; a thread loads 32 bytes of input as two 16-byte loads, keeps them in registers
-// between the amax of the row and the codes, so that x is read once, and writes eight codes as one word. Scales are
-// converted by hardware, and codes found by one rounding addition.
+// Quantise, rung 3. A thread block per row; a thread loads 32 bytes of input as two 16-byte loads, keeps them in
+// registers between the amax of the row and the codes, so that x is read once, and writes eight codes as one word.
+// Scales are converted by hardware, and codes found by one rounding addition.
 #include "kernels/device.hpp"
 #include "kernels/groups.cuh"
 #include "kernels/ladder/ladder.hpp"
@@ -10,7 +10,8 @@ namespace quads::kernels::ladder {
 namespace {
 
 // Largest magnitude of each group, as bits: non-negative floats order like their bits.
-__global__ void __launch_bounds__(kRowThreads) group_amax_kernel(const float* x, Groups groups, int K, unsigned* amax_bits) {
+__global__ void __launch_bounds__(kRowThreads)
+    group_amax_kernel(const float* x, Groups groups, int K, unsigned* amax_bits) {
     const int m = blockIdx.x;
     float amax = 0.0f, value[kPerThread];
     for (int k = threadIdx.x * kPerThread; k < K; k += kRowStep) {
@@ -28,8 +29,8 @@ __global__ void group_outer_kernel(const unsigned* amax_bits, int E, float* oute
 
 // kSteps * kRowStep columns are kept in registers; with 0 the row is read twice, which allows any length.
 template <int kSteps>
-__global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, Groups groups, int K, const unsigned* amax_bits,
-                                                          Nvfp4 out) {
+__global__ void __launch_bounds__(kRowThreads)
+    row_kernel(const float* x, Groups groups, int K, const unsigned* amax_bits, Nvfp4 out) {
     const int m = blockIdx.x, blocks = blocks_of(K), first = threadIdx.x * kPerThread;
     const float* row = x + static_cast<std::int64_t>(m) * K;
     float kept[kSteps > 0 ? kSteps : 1][kPerThread], amax = 0.0f;
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, Groups
         load_eight(row, k, K, kept[0]);
         amax = fmaxf(amax, amax_of_eight(kept[0]));
     }
-    const Outer outer = outer_of(amax_bits == nullptr ? row_max(amax) : float_from_bits(amax_bits[group_of(groups, m)]));
+    const Outer outer =
+        outer_of(amax_bits == nullptr ? row_max(amax) : float_from_bits(amax_bits[group_of(groups, m)]));
     if (amax_bits == nullptr && threadIdx.x == 0) out.outer[m] = outer.decode;
 
     std::uint8_t* codes = out.codes + static_cast<std::int64_t>(m) * code_bytes_of(K);

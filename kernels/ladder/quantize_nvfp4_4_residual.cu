@@ -1,10 +1,10 @@
-// Quantise, rung 4: main pass and residual in one kernel. A row stays in registers from its load to both sets of codes: the
-// main codes, the residual r = x - (q s) g, the choice of the channels to keep, and the codes of r. Apart, the two passes
-// would read x three times and write r.
+// Quantise, rung 4: main pass and residual in one kernel. A row stays in registers from its load to both sets of codes:
+// the main codes, the residual r = x - (q s) g, the choice of the channels to keep, and the codes of r. Apart, the two
+// passes would read x three times and write r.
 //
-// The kept channels are the `count` largest |r| of the row, the lower index first among equals. The smallest kept key is found
-// bit by bit: each step counts the keys that reach a candidate. They stay in registers, so a step costs two instructions a
-// key and one barrier; shared-memory histograms took longer, because most keys fall into few bins.
+// The kept channels are the `count` largest |r| of the row, the lower index first among equals. The smallest kept key
+// is found bit by bit: each step counts the keys that reach a candidate. They stay in registers, so a step costs two
+// instructions a key and one barrier; shared-memory histograms took longer, because most keys fall into few bins.
 #include "kernels/device.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/ladder/ladder.hpp"
@@ -41,7 +41,7 @@ __device__ int block_sum(int mine) {
 template <int kSteps>
 __device__ void keep_largest(float (&r)[kSteps][kPerThread], int K, int count) {
     __shared__ int of_warp[2][kRowThreads / kWarp];  // two, so that one barrier a step suffices
-    std::uint32_t threshold = 0;  // the largest value that at least `count` keys reach
+    std::uint32_t threshold = 0;                     // the largest value that at least `count` keys reach
     int reached = kSteps * kRowStep;
     for (int bit = 30; bit >= 0 && reached != count; --bit) {
         const std::uint32_t candidate = threshold | 1u << bit;
@@ -94,9 +94,11 @@ __device__ void keep_largest(float (&r)[kSteps][kPerThread], int K, int count) {
 }
 
 template <int kSteps>
-__global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, int K, int count, Nvfp4 main, Nvfp4 residual) {
+__global__ void __launch_bounds__(kRowThreads)
+    row_kernel(const float* x, int K, int count, Nvfp4 main, Nvfp4 residual) {
     const int m = blockIdx.x, blocks = blocks_of(K), first = threadIdx.x * kPerThread;
-    const std::int64_t code_row = static_cast<std::int64_t>(m) * code_bytes_of(K), scale_row = static_cast<std::int64_t>(m) * blocks;
+    const std::int64_t code_row = static_cast<std::int64_t>(m) * code_bytes_of(K),
+                       scale_row = static_cast<std::int64_t>(m) * blocks;
     float r[kSteps][kPerThread], amax = 0.0f;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) load_eight(x + static_cast<std::int64_t>(m) * K, first + i * kRowStep, K, r[i]);
@@ -107,7 +109,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, int K,
 
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-        store_eight(encode_eight(r[i], outer, r[i]), first + i * kRowStep, blocks, main.codes + code_row, main.scales + scale_row);
+        store_eight(encode_eight(r[i], outer, r[i]), first + i * kRowStep, blocks, main.codes + code_row,
+                    main.scales + scale_row);
     }
     if (count == 0) {
 #pragma unroll
@@ -120,7 +123,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(const float* x, int K,
     }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-        store_eight(encode_eight(r[i], outer), first + i * kRowStep, blocks, residual.codes + code_row, residual.scales + scale_row);
+        store_eight(encode_eight(r[i], outer), first + i * kRowStep, blocks, residual.codes + code_row,
+                    residual.scales + scale_row);
     }
 }
 

@@ -10,9 +10,9 @@
 
 namespace quads::kernels::ladder {
 
-constexpr int kRowThreads = 128;                     // threads of one row
-constexpr int kPerThread = 8;                        // columns of a thread at a time
-constexpr int kRowStep = kRowThreads * kPerThread;   // columns of all threads at a time
+constexpr int kRowThreads = 128;                    // threads of one row
+constexpr int kPerThread = 8;                       // columns of a thread at a time
+constexpr int kRowStep = kRowThreads * kPerThread;  // columns of all threads at a time
 
 // A number rounded to E2M1: its code, and the value of the code.
 struct RoundedE2m1 {
@@ -21,8 +21,8 @@ struct RoundedE2m1 {
 };
 
 // e2m1_encode and e2m1_decode for numbers that are not NaN, in half the instructions. Adding 1.5 * 2^(e+22) to
-// 2^e <= a < 2^(e+1) rounds a to a multiple of 2^(e-1), the distance of E2M1 values there, and the low bits of the sum are that
-// multiple: ties go to even. Below 2 the distance is 0.5 throughout.
+// 2^e <= a < 2^(e+1) rounds a to a multiple of 2^(e-1), the distance of E2M1 values there, and the low bits of the sum
+// are that multiple: ties go to even. Below 2 the distance is 0.5 throughout.
 QUADS_HOST_DEVICE inline RoundedE2m1 round_e2m1(float x) {
     const std::uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
     const std::uint32_t a = magnitude < 0x40C00000u ? magnitude : 0x40C00000u;  // 6
@@ -38,7 +38,8 @@ QUADS_HOST_DEVICE inline RoundedE2m1 round_e2m1(float x) {
 // Columns k .. k + 7 of a row of K, zeros beyond its end.
 __device__ inline void load_eight(const float* row, int k, int K, float (&value)[kPerThread]) {
     if (K % 4 == 0 && k + kPerThread <= K) {  // rows then start at multiples of 16 bytes
-        const float4 low = *reinterpret_cast<const float4*>(row + k), high = *reinterpret_cast<const float4*>(row + k + 4);
+        const float4 low = *reinterpret_cast<const float4*>(row + k),
+                     high = *reinterpret_cast<const float4*>(row + k + 4);
         value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
         value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
         return;
@@ -60,7 +61,8 @@ struct EightCodes {
     std::uint8_t scale;
 };
 
-// Quantises eight columns; the whole warp calls it. lost, unless nullptr, gets x - (q * s) * g of each; it may be `value`.
+// Quantises eight columns; the whole warp calls it. lost, unless nullptr, gets x - (q * s) * g of each; it may be
+// `value`.
 __device__ inline EightCodes encode_eight(const float (&value)[kPerThread], Outer outer, float* lost = nullptr) {
     float amax = amax_of_eight(value);
     amax = fmaxf(amax, __shfl_xor_sync(kAllLanes, amax, 1));
@@ -88,8 +90,10 @@ __device__ inline float row_max(float x) {
     return x;
 }
 
-// Writes what encode_eight made of columns k .. k + 7 of a row with `blocks` scale blocks; pairs of lanes share a block.
-__device__ inline void store_eight(const EightCodes& eight, int k, int blocks, std::uint8_t* codes, std::uint8_t* scales) {
+// Writes what encode_eight made of columns k .. k + 7 of a row with `blocks` scale blocks; pairs of lanes share a
+// block.
+__device__ inline void store_eight(const EightCodes& eight, int k, int blocks, std::uint8_t* codes,
+                                   std::uint8_t* scales) {
     if (k >= blocks * kBlock) return;
     reinterpret_cast<std::uint32_t*>(codes)[k / kPerThread] = eight.codes;
     if (k % kBlock == 0) scales[k / kBlock] = eight.scale;

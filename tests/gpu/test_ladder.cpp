@@ -12,7 +12,8 @@ namespace {
 struct Packed {
     Packed(Values& values, int rows, int K, int outers)
         : codes(values.bytes(std::size_t(rows) * code_bytes_of(K), 0, 255)),
-          scales(values.bytes(std::size_t(rows) * blocks_of(K), 0, 0x7E)), outer(values.floats(outers)) {}
+          scales(values.bytes(std::size_t(rows) * blocks_of(K), 0, 0x7E)),
+          outer(values.floats(outers)) {}
 
     Nvfp4 in(Arrays& a, OuterScale scale) const { return {a.input(codes), a.input(scales), a.input(outer), scale}; }
 
@@ -71,7 +72,8 @@ void check_rung(const ladder::GemmRung& rung, Values& values, const std::vector<
 void check_quantize(const std::vector<float>& x, const std::vector<int>& offsets, int M, int K) {
     const int E = static_cast<int>(offsets.size()) - 1;
     const auto packed = [&](Arrays& a, OuterScale scale) -> Nvfp4 {
-        return {a.output<std::uint8_t>(std::size_t(M) * code_bytes_of(K)), a.output<std::uint8_t>(std::size_t(M) * blocks_of(K)),
+        return {a.output<std::uint8_t>(std::size_t(M) * code_bytes_of(K)),
+                a.output<std::uint8_t>(std::size_t(M) * blocks_of(K)),
                 a.output<float>(scale == OuterScale::row ? M : E), scale};
     };
     for (const ladder::QuantizeRung& rung : ladder::kQuantizeRungs) {
@@ -110,7 +112,7 @@ TEST_CASE("ladder: every W4A4 rung over sizes", "[gpu][ladder]") {
             }
         }
         for (int M : {2, 9, 20, 64, 127}) check_rung(rung, values, {0, M}, 47, 16 * 257);
-        check_rung(rung, values, {0, 16}, 4500, 288);  // more row tiles than resident blocks
+        check_rung(rung, values, {0, 16}, 4500, 288);      // more row tiles than resident blocks
         check_rung(rung, values, {0, 70}, 33, 16 * 1500);  // activations that do not fit into shared memory at once
     }
 }

@@ -14,8 +14,8 @@ struct Item {
 
 // Item number i, and with i < 0 only the number of items, by a whole warp, 32 groups at a time. Items with the same
 // tokens follow each other. Not inlined: it is called rarely.
-static __device__ __noinline__ Item find_item(Groups groups, int M, int tokens_per_item, int row_groups, int i,
-                                              int* items) {
+static __device__ __noinline__ Item find_group_item(Groups groups, int M, int tokens_per_item, int row_groups, int i,
+                                                    int* items) {
     if (groups.E == 1) {  // the host knows it all
         const int chunks = (M + tokens_per_item - 1) / tokens_per_item;
         *items = chunks * row_groups;

@@ -64,7 +64,7 @@ struct Arguments {
 template <typename S>
 __device__ Item find_item(const Arguments& arguments, int i) {
     int ignored;
-    return find_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), i, &ignored);
+    return find_group_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), i, &ignored);
 }
 
 // The item number i, which follows `before`.
@@ -78,7 +78,7 @@ __device__ Item next_item(const Arguments& arguments, Item before, int i) {
 template <typename S>
 __device__ int2 run_of_items(const Arguments& arguments) {
     int items;
-    find_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), -1, &items);
+    find_group_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), -1, &items);
     const std::int64_t block = blockIdx.x, blocks = gridDim.x;
     return make_int2(static_cast<int>(items * block / blocks), static_cast<int>(items * (block + 1) / blocks));
 }

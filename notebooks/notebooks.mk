@@ -24,7 +24,8 @@ OPERATIONS := $(basename $(notdir $(wildcard tests/verify/templates/*.cpp)))
 # Object files of user code are not kept: they are built again at each call.
 verify: $(VERIFY) ## OP=gemm_w4a4 KERNEL=my_kernel.cpp (or .cu): your kernel against the reference, bit for bit
 	@$(call check_operation,verify)
-	@test -f '$(KERNEL)' || { echo "There is no file $(KERNEL); make template OP=$(OP) KERNEL=$(KERNEL) writes a start."; exit 1; }
+	@test -f '$(KERNEL)' || { \
+	    echo "There is no file $(KERNEL); make template OP=$(OP) KERNEL=$(KERNEL) writes a start."; exit 1; }
 	@mkdir -p $(BUILD)/verify
 ifeq ($(suffix $(KERNEL)),.cu)
 ifeq ($(NVCC),)
@@ -63,11 +64,12 @@ ifneq ($(filter lab grade $(BUILD)/labs/%,$(GOALS)),)
 include $(BUILD)/found_tests.mk
 endif
 
-lab: $(if $(filter $(LAB),$(LABS)),$(BUILD)/labs/lab$(LAB)) ## LAB=03: your 03_*.cpp in notebooks/labs against its tests; SOLUTION=1 tests the reference
+lab: $(if $(filter $(LAB),$(LABS)),$(BUILD)/labs/lab$(LAB)) ## LAB=03: your notebooks/labs/03_*.cpp against its tests
 ifeq ($(LAB),08)
 	@$(lab08)
 else
-	@case ' $(LABS) ' in *' $(or $(LAB),none) '*) ;; *) echo "Choose a lab: make lab LAB=NN, NN one of $(LABS) 08."; exit 1 ;; esac
+	@case ' $(LABS) ' in *' $(or $(LAB),none) '*) ;; \
+	    *) echo "Choose a lab: make lab LAB=NN, NN one of $(LABS) 08."; exit 1 ;; esac
 	@$(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $< $(LAB)
 endif
 
@@ -82,7 +84,7 @@ else
 lab08 = $(MAKE) -s verify OP=gemm_w4a4 KERNEL=$(LAB_CU)
 endif
 
-grade: $(LABS:%=$(BUILD)/labs/lab%) ## a line of JSON per lab, the score is the share of its tests that pass; SUBMISSION=folder
+grade: $(LABS:%=$(BUILD)/labs/lab%) ## a line of JSON per lab: tests passed, score; SUBMISSION=folder
 	@for lab in $(LABS); do $(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $(BUILD)/labs/lab$$lab $$lab --json; done
 
 $(BUILD)/labs/lab%: $(BUILD)/tests/labs/lab%.o $(BUILD)/tests/main.o $(C_LIBRARY) FORCE

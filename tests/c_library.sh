@@ -20,8 +20,8 @@ check 'make library' make -s BUILD="$build" library
 # A sanitized library needs a sanitized program.
 sanitize=$(nm -D "$build/libquads_reference.so" | grep -q __asan && echo -fsanitize=address,undefined)
 c_compiler=$(case ${CXX:-g++} in *clang*) echo clang ;; *) echo gcc ;; esac)
-check 'C99 program compiles' $c_compiler -std=c99 -pedantic -Wall -Wextra -Werror $sanitize -I. notebooks/examples/quantize.c \
-    -L"$build" -lquads_reference -Wl,-rpath,"$build" -o "$work/quantize"
+check 'C99 program compiles' $c_compiler -std=c99 -pedantic -Wall -Wextra -Werror $sanitize \
+    -I. notebooks/examples/quantize.c -L"$build" -lquads_reference -Wl,-rpath,"$build" -o "$work/quantize"
 check 'C99 program runs' bash -c '"$1" > "$2"' - "$work/quantize" "$work/said"
 check 'it says what is wrong' grep -q 'refused: .*row 0, column 3' "$work/said"
 
@@ -36,7 +36,7 @@ else
     check 'tensor example' "$python" notebooks/examples/check_torch_tensor.py
     # The examples must be able to fail.
     sed 's/one \/ six/one \/ six * np.float32(1.01)/' notebooks/examples/check_numpy_kernel.py > "$work/flawed.py"
-    sed 's/range(x_values.shape\[1\])/reversed(range(x_values.shape[1]))/' notebooks/examples/check_torch_tensor.py > "$work/reversed.py"
+    sed 's/range(x_values.shape\[1\])/reversed(&)/' notebooks/examples/check_torch_tensor.py > "$work/reversed.py"
     check 'a wrong numpy kernel is found' bash -c '! "$1" "$2" > "$3"' - "$python" "$work/flawed.py" "$work/said"
     check 'it is said to be wrong' grep -q 'NOT exact' "$work/said"
     check 'a wrong block order is found' bash -c '! "$1" "$2" > "$3"' - "$python" "$work/reversed.py" "$work/said"

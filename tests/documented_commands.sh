@@ -14,7 +14,8 @@ passed=0 failed=0
 reason_to_skip() {
     case $1 in
         "make test" | "make test "* | "make exhaustive") echo "this is one of its tests" ;;
-        "make demo" | "make reproduce" | "make base" | "make bench") echo "minutes; tests/command_line.sh runs the program" ;;
+        "make demo" | "make reproduce" | "make base" | "make bench")
+            echo "minutes; tests/command_line.sh runs the program" ;;
         "make notebooks" | "make test-notebooks") echo "needs packages from the network" ;;
         "make cuda"* | "make test-gpu" | "make bench-gpu"*) echo "needs a GPU" ;;
     esac
@@ -28,7 +29,9 @@ shortened() {
     esac
 }
 
-commands() { awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$1" | sed -E 's/ +# .*//; s/ +$//' | grep -vE '^(#|$)'; }
+commands() {
+    awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$1" | sed -E 's/ +# .*//; s/ +$//' | grep -vE '^(#|$)'
+}
 
 # A float32 matrix of ones, 2 x 16, as .npy: magic, version 1.0, length of the header, header, data.
 ones_npy() {
@@ -37,15 +40,17 @@ ones_npy() {
     for ((i = 0; i < 32; ++i)); do printf '\x00\x00\x80\x3f'; done
 }
 
+mkdir "$work/build"
 for entry in * .ci; do [ "$entry" = build ] || ln -s "$PWD/$entry" "$work/$entry"; done
-ln -s "$build" "$work/build"
-rm -f "$build/my_gemm.cpp"
+for entry in "$build"/*; do ln -s "$entry" "$work/build/"; done
+rm -f "$work"/build/my_* "$work"/build/run.*
 cd "$work" || exit 1
 ones_npy > x.npy
 cp x.npy w.npy
 
 for page in README.md notebooks/TEACHING.md; do
     count=0
+    rm -f build/my_* build/run.*  # what the other page's commands wrote
     while IFS= read -r command; do
         count=$((count + 1))
         reason=$(reason_to_skip "$command")

@@ -38,37 +38,52 @@ flaw() {
     local name=$1 cause=$2 edits=(); shift 2
     for edit in "$@"; do edits+=(-e "$edit"); done
     sed -E "${edits[@]}" "tests/verify/templates/$name.cpp" > "$work/flawed.cpp"
-    cmp -s "$work/flawed.cpp" "tests/verify/templates/$name.cpp" && { echo "verify: no such text in $name: $*"; failed=$((failed + 1)); return; }
+    if cmp -s "$work/flawed.cpp" "tests/verify/templates/$name.cpp"; then
+        echo "verify: no such text in $name: $*"; failed=$((failed + 1)); return
+    fi
     try "$name" "$work/flawed.cpp"
     check "$name, $cause" $? 1 "cause: $cause"
 }
 
 flaw quantize_nvfp4 'nibble order' 's/pack_codes\((code.*), (code.*)\);/pack_codes(\2, \1);/'
-flaw quantize_nvfp4 'unrounded scale' 's/scale = quads::e4m3_decode\(scales\[b\]\)/scale = !scales[b] ? 0 : amax(x + first, columns) * (encode * (1.0f \/ 6.0f))/'
-flaw quantize_nvfp4 'half-away rounding of the codes' 's/e2m1_encode\((x.*)\);/e2m1_encode(std::nextafter(\1, \1 * 2));/'
-flaw quantize_nvfp4 'half-away rounding of the scales' 's/e4m3_encode\((amax.*)\);/e4m3_encode(std::nextafter(\1, 1e9f));/'
-flaw quantize_nvfp4 'E4M3 subnormals flushed' 's/^( *const float scale =)/        if (scales[b] < 8) scales[b] = 0;\n\1/'
+flaw quantize_nvfp4 'unrounded scale' \
+    's/scale = quads::e4m3_decode\(scales\[b\]\)/scale = !scales[b] ? 0 : amax(x + first, columns) * (encode * (1.0f \/ 6.0f))/'
+flaw quantize_nvfp4 'half-away rounding of the codes' \
+    's/e2m1_encode\((x.*)\);/e2m1_encode(std::nextafter(\1, \1 * 2));/'
+flaw quantize_nvfp4 'half-away rounding of the scales' \
+    's/e4m3_encode\((amax.*)\);/e4m3_encode(std::nextafter(\1, 1e9f));/'
+flaw quantize_nvfp4 'E4M3 subnormals flushed' \
+    's/^( *const float scale =)/        if (scales[b] < 8) scales[b] = 0;\n\1/'
 flaw quantize_nvfp4 'missing global scale' 's/const float encode = .*/const float encode = row_amax * 0 + 1;/'
 flaw quantize_nvfp4 'global scale upside down' 's/(quantize_row\(x .*);/\1, outer[m] = 2688 \/ amax(x + m * K, K);/'
-flaw quantize_nvfp4 'order of the block scale' 's/amax\(x \+ first, columns\) \* \(encode \* \(1.0f \/ 6.0f\)\)/encode * (amax(x + first, columns) * (1.0f \/ 6.0f))/'
+flaw quantize_nvfp4 'order of the block scale' \
+    's/amax\(x \+ first, columns\) \* \(encode \* \(1.0f \/ 6.0f\)\)/encode * (amax(x + first, columns) * (1.0f \/ 6.0f))/'
 flaw quantize_nvfp4 'zero scales' 's/ \&\& scale != 0.0f//'
-flaw quantize_nvfp4 'sign of zero' 's/e2m1_encode\(x\[first \+ i\] \* inverse\);/e2m1_encode(x[first + i] * inverse) % 8 ? quads::e2m1_encode(x[first + i] * inverse) : 0;/'
-flaw quantize_nvfp4 'global scale of the whole matrix' 's/quantize_row\(x .*/{ std::vector<float> all(x, x + M * K); whole = amax(x, M * K); quantize_row(x + m * K, K, codes + m * 8 * B, scales + m * B, outer + m); }/' 's/row_amax = amax\(x, K\)/row_amax = whole/' 's/^namespace \{/#include <vector>\nstatic float whole;\nnamespace {/'
+flaw quantize_nvfp4 'sign of zero' 's/quads::e2m1_encode\((.*)\);/unsigned_zero(\1);/' \
+    's/^float amax/uint8_t unsigned_zero(float x) { const int c = quads::e2m1_encode(x); return c == 8 ? 0 : c; }\n&/'
+flaw quantize_nvfp4 'global scale of the whole matrix' 's/row_amax = amax\(x, K\)/row_amax = whole/' \
+    's/^namespace \{/&\nfloat whole;/' 's/^    const int B = .*/&\n    whole = amax(x, M * K);/'
 flaw dequantize_nvfp4 'nibble order' 's/code_at\((.*), k\)/code_at(\1, k ^ 1)/'
 flaw dequantize_nvfp4 'E4M3 subnormals' 's/s = (quads::e4m3_decode.*);/s = scales[m * B + k \/ 16] < 8 ? 0 : \1;/'
 flaw dequantize_nvfp4 'missing global scale' 's/ \* outer\[m\]//'
 flaw dequantize_nvfp4 'order: x = (q * s) * g' 's/\(q \* s\) \* outer\[m\]/q * (s * outer[m])/'
 flaw gemm_w4a4 'nibble order' 's/code_at\(x, i\)/code_at(x, i ^ 1)/'
 flaw gemm_w4a4 'block order' 's/for \(int b = 0; b < B; \+\+b\)/for (int b = B - 1; b >= 0; --b)/'
-flaw gemm_w4a4 'E4M3 subnormals' 's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? 0.0f : quads::e4m3_decode(\1[\2]))/g'
+flaw gemm_w4a4 'E4M3 subnormals' \
+    's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? 0.0f : quads::e4m3_decode(\1[\2]))/g'
 flaw gemm_w4a4 'missing global scale' 's/acc \* \(.*\);/acc;/'
-flaw gemm_w4a4 'global scale inside the sum' 's/(\* 0.25f \* scale);/\1 * (x_outer[m] * w_outer[0]);/' 's/acc \* \(.*\);/acc;/'
+flaw gemm_w4a4 'global scale inside the sum' 's/(\* 0.25f \* scale);/\1 * (x_outer[m] * w_outer[0]);/' \
+    's/acc \* \(.*\);/acc;/'
 flaw gemm_w4a4 'order of the global scales' 's/acc \* \((.*)\);/acc * \1;/'
-flaw gemm_w4a4 'sums rounded toward zero' 's/acc \+= (.*);/acc = toward_zero((double)acc + \1);/' 's/^namespace \{/#include <cmath>\nnamespace {\nfloat toward_zero(double x) { float y = x; return std::fabs(y) > std::fabs(x) ? std::nextafter(y, 0.0f) : y; }/'
-flaw gemm_w4a4 'fp16 accumulation' 's/int sum = 0;/_Float16 sum = 0;/' 's/sum \+= (quads.*);/sum += _Float16(0.25f * (\1));/' 's/^int dot4/float dot4/' 's/return sum;/return 4 * float(sum);/'
+flaw gemm_w4a4 'sums rounded toward zero' 's/acc \+= (.*);/acc = toward_zero((double)acc + \1);/' \
+    's/^namespace \{/#include <cmath>\nnamespace {\nfloat toward_zero(double x) { float y = x; return std::fabs(y) > std::fabs(x) ? std::nextafter(y, 0.0f) : y; }/'
+flaw gemm_w4a4 'fp16 accumulation' 's/int sum = 0;/_Float16 sum = 0;/' \
+    's/sum \+= (quads.*);/sum += _Float16(0.25f * (\1));/' 's/^int dot4/float dot4/' \
+    's/return sum;/return 4 * float(sum);/'
 flaw gemm_w4a4 'more precise than the contract' 's/float acc = /double acc = /' 's/= acc \*/= float(acc) */'
 flaw gemm_w4a4_residual 'missing second pass' 's/acc \+= dot4\(residual_codes/if (M < 0) acc += dot4(residual_codes/'
-flaw gemm_w4a4_residual 'order of the passes' 's/(dot4|decode)\(x_/\1(other_/g' 's/(dot4|decode)\(residual_/\1(x_/g' 's/\(other_/(residual_/g'
+flaw gemm_w4a4_residual 'order of the passes' 's/(dot4|decode)\(x_/\1(other_/g' 's/(dot4|decode)\(residual_/\1(x_/g' \
+    's/\(other_/(residual_/g'
 flaw gemm_bf16 'order of the sum' 's/for \(int k = 0; k < K; \+\+k\)/for (int k = K - 1; k >= 0; --k)/'
 flaw gemm_bf16 'output rounded to BF16' 's/= acc;/= quads::bf16_round(acc);/'
 flaw gemm_bf16 'transposed weights' 's/w\[n \* K \+ k\]/w[k * N + n]/'

@@ -24,8 +24,8 @@ reason_to_skip() {
 # Arguments that make a command short without changing what it says.
 shortened() {
     case $1 in
-        "build/quads train "*) echo "--set steps=2 --set grpo.prompts=2" ;;
-        "build/quads gap"* | "build/quads eval"*) echo "--mode quads --set grpo.prompts=2" ;;
+        "build/quads train "*) echo "--set steps=2 --set evaluation.responses=1" ;;
+        "build/quads gap"* | "build/quads eval"*) echo "--mode quads --set evaluation.responses=1" ;;
     esac
 }
 

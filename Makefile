@@ -2,7 +2,7 @@
 # What is missing (compiler, Eigen, nlohmann/json, and Catch2 for the tests) is found or installed by .ci/setup.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo reproduce test exhaustive bench base clean quads FORCE
+.PHONY: help demo reproduce experiments test exhaustive bench base clean quads FORCE
 
 # What a user may set: make test SAN=1, make CXX=clang++, make MARCH= (portable code), make BUILD=elsewhere, make JOBS=4.
 MARCH ?= native
@@ -69,6 +69,9 @@ exhaustive: $(TESTS) ## the slow tests: all 2^32 floats through the codecs
 
 bench: $(QUADS) ## seconds per step and GFLOP/s by part, with the share of this machine's measured peak
 	$(QUADS) bench
+
+experiments: $(QUADS) ## tables and curves of data/FINDINGS.md from the committed logs; trains only what is missing
+	QUADS=$(QUADS) data/experiments/run
 
 base: $(QUADS) ## regenerates data/base.safetensors, bit for bit
 	$(QUADS) pretrain --out data/base.safetensors

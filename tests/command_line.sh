@@ -153,7 +153,9 @@ refuses "8 steps" train "${small[@]}" --steps 5 --resume --log "$folder/whole.js
 same "$folder/whole.jsonl" "$folder/kept.jsonl" "fewer steps than done lose nothing"
 
 for lines in 2 5; do  # killed between the checkpoint of step 0 or 3 and the next
-    run killed --mode quads --steps 8 > /dev/null 2>&1 &
+    # Not by run(): the process to kill must be the program's own, not that of a shell around it.
+    "$quads" train "${small[@]}" --mode quads --steps 8 --log "$folder/killed.jsonl" \
+        --checkpoint "$folder/killed.safetensors" > /dev/null 2>&1 &
     process=$!
     for ((i = 0; i < 3000; ++i)); do
         [ "$(wc -l 2> /dev/null < "$folder/killed.jsonl" || echo 0)" -gt "$lines" ] && break

@@ -55,10 +55,10 @@ LIBS :=
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
-demo: $(QUADS) ## naive NVFP4 falls, bf16 and QUADS rise: build/demo/report.html, under 2 minutes
+demo: $(QUADS) ## naive NVFP4 falls, bf16 and QUADS rise: build/demo/report.html, about 2 minutes
 	$(QUADS) reproduce --modes bf16,naive,quads --config data/configs/demo.json --out $(BUILD)/demo
 
-reproduce: $(QUADS) ## the five modes, 420 steps, one seed: build/reproduce/report.html, under 10 minutes
+reproduce: $(QUADS) ## the five modes, 420 steps, one seed: build/reproduce/report.html, about 14 minutes
 	$(QUADS) reproduce --config data/configs/reproduce.json --out $(BUILD)/reproduce
 
 test: $(QUADS) $(TESTS) ## every test; SAN=1 adds the address and undefined-behaviour sanitizers

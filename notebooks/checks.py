@@ -63,6 +63,12 @@ def _difference(mine, theirs):
     return text
 
 
+def _brief(argument):
+    if isinstance(argument, np.ndarray):
+        return f"{argument.dtype} {argument.shape} " + np.array2string(argument.ravel(), threshold=24)
+    return f"packed {argument.codes.shape[0]} x {argument.K}" if hasattr(argument, "codes") else repr(argument)
+
+
 def _size(result):
     return sum(map(_size, result)) if isinstance(result, tuple) else np.size(result)
 
@@ -85,8 +91,7 @@ def check(exercise, function):
         if sentence:
             print(f"{exercise}  exact: no   case {number}: {sentence}")
             for i, argument in enumerate(case):
-                text = np.array2string(np.asarray(argument, object if isinstance(argument, str) else None), threshold=24)
-                print(f"      argument {i}: {text if not hasattr(argument, 'codes') else 'packed matrix'}")
+                print(f"      argument {i}: {_brief(argument)}")
             return
         values += _size(expected)
     print(f"{exercise}  exact: yes   {values} values in {number + 1} case{'s' if number else ''}")

@@ -5,7 +5,7 @@ to the type that the reference takes, outputs are new arrays. A refused argument
 """
 import ctypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,7 @@ def dequantize_nvfp4(q, with_outer=True):
 
 def quantize_nvfp4_residual(x, main, ratio=0.5, selection="batch"):
     """The second pass of residual compensation; it shares the outer scales of `main`."""
-    r = Packed(np.empty_like(main.codes), np.empty_like(main.scales), main.outer, main.K, main.outer_scale, main.offsets)
+    r = replace(main, codes=np.empty_like(main.codes), scales=np.empty_like(main.scales))
     _call("quantize_nvfp4_residual", _f32(x), main.codes, main.scales, main.outer, *main.layout(),
           OUTER[main.outer_scale], float(ratio), SELECT[selection], r.codes, r.scales)
     return r

@@ -56,7 +56,8 @@ def read_checkpoint(path="data/base.safetensors"):
 
 def read_gap(text):
     """{mode: {column: number}} of the table that `quads gap` prints."""
-    columns = ["gap", "gap_max", "num", "num_max", "weight", "weight_max", "act", "act_max", "router_flips", "code_flips"]
+    terms = ["gap", "num", "weight", "act"]
+    columns = [name for term in terms for name in (term, term + "_max")] + ["router_flips", "code_flips"]
     rows = [line.split() for line in text.splitlines()[2:]]
     return {row[0]: dict(zip(columns, map(float, row[1:]))) for row in rows}
 

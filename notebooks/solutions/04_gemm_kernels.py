@@ -9,7 +9,7 @@ def to_half(codes):
 
 
 def gemm_half(x, w):
-    """The factors leave with the block: 2^28 is exact, and it must go before the sum, where 2^-28 times a term is not lost."""
+    """Both factors leave with the block, as one of 2^28: exact, and before the sum could round anything."""
     M, N = len(x.codes), len(w.codes)
     xh = to_half(quads.unpack_codes(x.codes)).reshape(M, -1, 16).astype(np.float32)
     wh = to_half(quads.unpack_codes(w.codes)).reshape(N, -1, 16).astype(np.float32)

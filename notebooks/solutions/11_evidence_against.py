@@ -20,5 +20,5 @@ def interval_of(values):
     n = len(values)
     mean = math.fsum(values) / n
     s = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    half = 4.303 * s / math.sqrt(n)
+    half = {3: 4.303, 5: 2.776}[n] * s / math.sqrt(n)
     return mean - half, mean + half

@@ -8,8 +8,8 @@ namespace quads {
 // One step's constants, computed once on the host.
 struct AdamwStep {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
-    float correction1;  // 1 - beta1^t
-    float correction2;  // 1 - beta2^t
+    float correction1;     // 1 - beta1^t
+    float correction2;     // 1 - beta2^t
     float gradient_scale;  // clips the gradient norm: g = grad * gradient_scale
 };
 
@@ -21,11 +21,11 @@ namespace reference {
 void adamw(float* w, const float* grad, float* m, float* v,  // (n) each
            std::int64_t n, AdamwStep step);
 
-// sum of x[i]^2: chunks of 256 consecutive elements by ascending fma from 0, then the chunk sums (of x^2, now added, not
-// squared) again in chunks of 256 ascending, until one is left.
+// sum of x[i]^2: chunks of 256 consecutive elements by ascending fma from 0, then the chunk sums (of x^2, now added,
+// not squared) again in chunks of 256 ascending, until one is left.
 void sum_squares(const float* x, std::int64_t n,
-                 float* partial,   // scratch, at least n / 256 + 2 floats times 2
-                 float* result);   // (1)
+                 float* partial,  // scratch, at least n / 256 + 2 floats times 2
+                 float* result);  // (1)
 
 }  // namespace reference
 }  // namespace quads

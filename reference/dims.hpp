@@ -43,8 +43,8 @@ struct Groups {
 //   row = p * rows_per_prompt() + i                        i < prompt: token i of prompt p
 //   row = p * rows_per_prompt() + prompt + g * response + j            token j of response g
 //
-// A row sees the prompt up to itself and, in a response, that response up to itself. With group = 1 this is plain causal
-// attention. The KV cache of the rollout has the same layout, so that both engines speak of the same rows.
+// A row sees the prompt up to itself and, in a response, that response up to itself. With group = 1 this is plain
+// causal attention. The KV cache of the rollout has the same layout, so that both engines speak of the same rows.
 struct SequenceTree {
     int prompts;   // independent prompts
     int prompt;    // tokens of a prompt

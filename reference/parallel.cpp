@@ -21,7 +21,8 @@ void pause() {
 #endif
 }
 
-// Workers that wait for one job at a time; the calling thread takes part 0. Whoever waits looks for a while and then sleeps.
+// Workers that wait for one job at a time; the calling thread takes part 0. Whoever waits looks for a while and then
+// sleeps.
 class Pool {
 public:
     explicit Pool(int threads) {
@@ -65,8 +66,8 @@ private:
             if (condition()) return;
             pause();
         }
-        // A sleeper counts itself before its last look and the other side looks at the count after its change, so one of the
-        // two sees the other (both in sequentially consistent order).
+        // A sleeper counts itself before its last look and the other side looks at the count after its change, so one
+        // of the two sees the other (both in sequentially consistent order).
         std::unique_lock<std::mutex> lock(bell.mutex);
         ++bell.sleepers;
         bell.rung.wait(lock, condition);

@@ -40,7 +40,8 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
 Checkpoint load_checkpoint(const std::string& path) {
     const Safetensors file = read_safetensors(path);
     check(file.metadata.count("format") && file.metadata.at("format") == "quads checkpoint 1", "'", path,
-          "' is a safetensors file, but not a checkpoint of this program. Make one with `quads pretrain` or `quads train`.");
+          "' is a safetensors file, but not a checkpoint of this program. Make one with `quads pretrain` or `quads "
+          "train`.");
     Checkpoint checkpoint;
     checkpoint.config = config_from_json(file.text("config"));
     checkpoint.state.step = std::atoi(file.text("step").c_str());

@@ -12,8 +12,8 @@ struct Checkpoint {
     TrainingState state;
 };
 
-// Tensors are named as ParameterLayout names them, moments with the prefixes "adam.mean." and "adam.square.". Metadata: "step"
-// and "config". Written to a temporary file first, so that the old file survives a kill or a full disk.
+// Tensors are named as ParameterLayout names them, moments with the prefixes "adam.mean." and "adam.square.". Metadata:
+// "step" and "config". Written to a temporary file first, so that the old file survives a kill or a full disk.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 // Error for a missing, truncated or foreign file, for tensors that do not fit the model

@@ -1,7 +1,8 @@
 // Everything a run depends on, and its JSON form. A run's log begins with its resolved configuration.
 //
-// Keys are the members' names, nested as the structs are. Files may leave keys out (the defaults below are the regime of
-// the committed results) and may hold // comments; unknown keys and names are errors that suggest the nearest valid one.
+// Keys are the members' names, nested as the structs are. Files may leave keys out (the defaults below are the regime
+// of the committed results) and may hold // comments; unknown keys and names are errors that suggest the nearest valid
+// one.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@
 namespace quads {
 
 struct ModelConfig {
-    int vocabulary = 16;      // V
-    int width = 64;           // D, a multiple of heads
-    int layers = 8;           // L
-    int heads = 4;            // H
-    int experts = 8;          // E
-    int active_experts = 2;   // S
-    int expert_hidden = 64;   // F
-    int positions = 24;       // longest sequence, prompt and response
+    int vocabulary = 16;     // V
+    int width = 64;          // D, a multiple of heads
+    int layers = 8;          // L
+    int heads = 4;           // H
+    int experts = 8;         // E
+    int active_experts = 2;  // S
+    int expert_hidden = 64;  // F
+    int positions = 24;      // longest sequence, prompt and response
 };
 
 struct TaskConfig {
-    int digits = 8;           // chain length: prompt 2 * digits tokens, response digits - 1 running values
+    int digits = 8;  // chain length: prompt 2 * digits tokens, response digits - 1 running values
 };
 
 // The numeric path of the two engines; one row of the table of modes.
@@ -37,15 +38,15 @@ enum class Scope {
 };
 
 enum class Drift {
-    none,          // the rollout engine computes exactly what the trainer computes
-    bf16_residual, // the rollout keeps its residual stream in BF16
-    fp8_kv_cache,  // and its KV cache in FP8
+    none,           // the rollout engine computes exactly what the trainer computes
+    bf16_residual,  // the rollout keeps its residual stream in BF16
+    fp8_kv_cache,   // and its KV cache in FP8
 };
 
 struct QuantizationConfig {
     Scope scope = Scope::experts;
     OuterScale activation_outer_scale = OuterScale::row;  // "token" or "tensor"
-    float residual_ratio = 0.5f;                           // share of channels RAC compensates
+    float residual_ratio = 0.5f;                          // share of channels RAC compensates
     // RAC's channels under the modes residual and quads; quads_token always selects by token.
     ResidualSelection residual_selection = ResidualSelection::batch;
     Drift drift = Drift::bf16_residual;
@@ -59,21 +60,21 @@ enum class Correction {
 };
 
 struct GrpoConfig {
-    int prompts = 64;                  // P, per step
-    int group = 8;                     // G, responses per prompt
-    float temperature = 1.0f;          // on both sides of the ratio
+    int prompts = 64;          // P, per step
+    int group = 8;             // G, responses per prompt
+    float temperature = 1.0f;  // on both sides of the ratio
     float clip_low = 0.2f;
     float clip_high = 0.2f;
-    float advantage_epsilon = 1e-4f;   // (reward - mean) / (std + epsilon), unbiased std
-    float balance = 1e-3f;             // weight of the load-balance loss, averaged over layers
+    float advantage_epsilon = 1e-4f;  // (reward - mean) / (std + epsilon), unbiased std
+    float balance = 1e-3f;            // weight of the load-balance loss, averaged over layers
     Correction correction = Correction::rollout;
     float tis_cap = 2.0f;
-    bool routing_replay = false;       // the trainer uses the rollout's expert choice
+    bool routing_replay = false;  // the trainer uses the rollout's expert choice
 };
 
 struct OptimizerConfig {
     float learning_rate = 4e-4f;
-    int warmup_steps = 10;             // linear, then linear decay to 0 over `steps`
+    int warmup_steps = 10;  // linear, then linear decay to 0 over `steps`
     bool decay = true;
     float beta1 = 0.9f;
     float beta2 = 0.95f;
@@ -83,16 +84,16 @@ struct OptimizerConfig {
 };
 
 struct EvaluationConfig {
-    int every = 60;        // steps between held-out evaluations; the last step is always evaluated
-    int responses = 4;     // sampled at temperature 1 per held-out prompt; pass@1 is their mean reward
+    int every = 60;     // steps between held-out evaluations; the last step is always evaluated
+    int responses = 4;  // sampled at temperature 1 per held-out prompt; pass@1 is their mean reward
 };
 
 struct PretrainConfig {
-    int sequences = 512;              // random correct chains per step
+    int sequences = 512;  // random correct chains per step
     float learning_rate = 2e-3f;
     int warmup_steps = 50;
     int max_steps = 600;
-    float target = 0.45f;             // stop when the mean probability of a whole correct chain reaches this
+    float target = 0.45f;  // stop when the mean probability of a whole correct chain reaches this
     float balance = 1e-2f;
 };
 
@@ -117,8 +118,8 @@ std::string name_of(Mode mode);
 Mode mode_from_name(const std::string& name);
 const std::vector<Mode>& all_modes();
 
-// Reads a JSON file (empty path: the defaults), then applies assignments such as "grpo.clip_high=0.3" in order, then checks
-// the whole. Error for unreadable or malformed files, unknown keys, wrong types and values out of range.
+// Reads a JSON file (empty path: the defaults), then applies assignments such as "grpo.clip_high=0.3" in order, then
+// checks the whole. Error for unreadable or malformed files, unknown keys, wrong types and values out of range.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& assignments);
 
 // Error where a value is out of range or two values do not fit together.

@@ -7,8 +7,8 @@
 
 namespace quads {
 
-// "cpu", "reference" (the plain loops, slow), "cuda", or "auto": cuda where a usable GPU is present, else cpu with one line on
-// stderr that says why. Error for other names, and for "cuda" without a usable GPU.
+// "cpu", "reference" (the plain loops, slow), "cuda", or "auto": cuda where a usable GPU is present, else cpu with one
+// line on stderr that says why. Error for other names, and for "cuda" without a usable GPU.
 const Operations& operations_for(const std::string& device);
 
 }  // namespace quads

@@ -19,7 +19,7 @@ struct Numerics {
     OuterScale activation_outer_scale = OuterScale::row;
     float residual_ratio = 0.5f;
     ResidualSelection residual_selection = ResidualSelection::batch;
-    bool bf16_residual = false;          // residual stream rounded to BF16 after every addition
+    bool bf16_residual = false;  // residual stream rounded to BF16 after every addition
     KvFormat kv_cache = KvFormat::bf16;
 };
 
@@ -30,20 +30,20 @@ Numerics rollout_numerics(Mode mode, const QuantizationConfig& config);
 // One weight in the form an engine multiplies with: E stacked (N, K) matrices.
 struct Linear {
     int E, N, K;
-    bool quantized;              // in scope of a quantised weight format
-    Buffer<float> values;        // (E, N, K) BF16-valued: bf16(w), or the quantised weight without its outer scale
-    Buffer<float> outer;         // (E) outer scales; used where quantized
-    Buffer<std::uint8_t> codes;  // NVFP4 or FP8 codes
-    Buffer<std::uint8_t> scales; // NVFP4 block scales
-    Buffer<int> row_offsets;     // (E + 1) {0, N, 2N, ...}: the groups of the E * N weight rows
+    bool quantized;               // in scope of a quantised weight format
+    Buffer<float> values;         // (E, N, K) BF16-valued: bf16(w), or the quantised weight without its outer scale
+    Buffer<float> outer;          // (E) outer scales; used where quantized
+    Buffer<std::uint8_t> codes;   // NVFP4 or FP8 codes
+    Buffer<std::uint8_t> scales;  // NVFP4 block scales
+    Buffer<int> row_offsets;      // (E + 1) {0, N, 2N, ...}: the groups of the E * N weight rows
 
     const float* outer_or_null() const { return quantized ? outer.data() : nullptr; }
     Nvfp4 nvfp4() const { return {codes.data(), scales.data(), outer.data(), OuterScale::group}; }
     Fp8 fp8() const { return {codes.data(), outer.data(), OuterScale::group}; }
 };
 
-// The weights of an engine, made from the FP32 master weights. QAT and weight sync are this one function, so a trainer and
-// a rollout with the same weight format hold the same bits.
+// The weights of an engine, made from the FP32 master weights. QAT and weight sync are this one function, so a trainer
+// and a rollout with the same weight format hold the same bits.
 class EngineWeights {
 public:
     struct Layer {

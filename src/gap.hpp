@@ -1,7 +1,7 @@
 // The gap between rollout and trainer, and where it comes from.
 //
-// All terms are of log-probabilities of the same tokens, sampled by the mode's own rollout engine. One factor is swapped at a
-// time, in this order, so that the three terms add up to the gap token by token:
+// All terms are of log-probabilities of the same tokens, sampled by the mode's own rollout engine. One factor is
+// swapped at a time, in this order, so that the three terms add up to the gap token by token:
 //   delta_num     trainer's weights and activations:  trainer engine  -> rollout engine (drift)
 //   delta_weight  rollout engine, trainer's activations:  trainer's weights -> rollout's weights
 //   delta_act     rollout engine, rollout's weights:  trainer's activations -> rollout's activations

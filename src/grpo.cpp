@@ -22,7 +22,8 @@ void for_each_token(const TokenBatch& batch, const Visit& visit) {
 }  // namespace
 
 std::vector<float> group_advantages(const std::vector<float>& rewards, int group, float epsilon) {
-    check(group >= 1 && rewards.size() % group == 0, rewards.size(), " rewards cannot be split into groups of ", group, ".");
+    check(group >= 1 && rewards.size() % group == 0, rewards.size(), " rewards cannot be split into groups of ", group,
+          ".");
     std::vector<float> advantages(rewards.size(), 0.0f);
     for (std::size_t first = 0; first < rewards.size(); first += group) {
         const auto begin = rewards.begin() + first, end = begin + group;
@@ -59,12 +60,14 @@ std::vector<float> policy_gradient(const TokenBatch& batch, const GrpoConfig& co
     for_each_token(batch, [&](int sequence, std::size_t i) {
         const float A = batch.advantages[sequence];
         if (A == 0.0f) return;
-        const float log_ratio = std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
+        const float log_ratio =
+            std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
         const float mismatch = exact_exp(log_ratio);
         float weight = 0;  // d objective / d logp, times tokens
         switch (config.correction) {
             case Correction::rollout: {
-                // The minimum follows the clipped branch only where clipping lowers the objective; there the slope is 0.
+                // The minimum follows the clipped branch only where clipping lowers the objective; there the slope is
+                // 0.
                 const bool clipped = A > 0 ? mismatch > 1.0f + config.clip_high : mismatch < 1.0f - config.clip_low;
                 weight = clipped ? 0.0f : mismatch * A;
                 break;
@@ -99,7 +102,8 @@ MismatchStatistics mismatch_statistics(const TokenBatch& batch, const GrpoConfig
         ratio_squares += ratio * ratio;
         s.entropy += batch.entropy[i];
     });
-    for (double* mean : {&s.gap_mean, &s.gap_over_ln2, &s.kl_k1, &s.kl_k3, &s.clip_fraction, &s.entropy}) *mean /= tokens;
+    for (double* mean : {&s.gap_mean, &s.gap_over_ln2, &s.kl_k1, &s.kl_k3, &s.clip_fraction, &s.entropy})
+        *mean /= tokens;
     s.ess = ratio_sum * ratio_sum / (tokens * ratio_squares);
     return s;
 }

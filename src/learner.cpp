@@ -17,8 +17,13 @@ float learning_rate_at(const OptimizerConfig& optimizer, int step, int steps) {
 
 Learner::Learner(const Operations& operations, const ModelConfig& config, const Numerics& numerics, SequenceTree tree,
                  const OptimizerConfig& optimizer)
-    : op_(operations), config_(config), tree_(tree), optimizer_(optimizer), model_(operations, config),
-      weights_(operations, config, numerics), cache_(operations, config, tree.rows()),
+    : op_(operations),
+      config_(config),
+      tree_(tree),
+      optimizer_(optimizer),
+      model_(operations, config),
+      weights_(operations, config, numerics),
+      cache_(operations, config, tree.rows()),
       activations_(operations, config, tree.rows(), true) {
     const std::size_t size = ParameterLayout(config).size, T = tree.rows(), V = config.vocabulary;
     for (Buffer<float>* buffer : {&parameters_, &gradient_, &adam_mean_, &adam_square_}) {
@@ -39,7 +44,8 @@ Learner::Learner(const Operations& operations, const ModelConfig& config, const 
 
 void Learner::load(const TrainingState& state) {
     check(state.parameters.size() == parameters_.size(), "The checkpoint holds ", state.parameters.size(),
-          " parameters, but the configured model has ", parameters_.size(), ". Use the model configuration it was made with.");
+          " parameters, but the configured model has ", parameters_.size(),
+          ". Use the model configuration it was made with.");
     parameters_.upload(state.parameters);
     const std::vector<float> zeros(state.parameters.size(), 0.0f);
     adam_mean_.upload(state.adam_mean.empty() ? zeros : state.adam_mean);
@@ -79,7 +85,8 @@ TrainerScores Learner::score(const std::vector<Chain>& chains, const std::vector
 
 float Learner::update(const std::vector<float>& gradient, float balance, float learning_rate) {
     const int T = tree_.rows(), V = config_.vocabulary, n = tree_.response + 1;
-    // The responses of a group share the row that their first token is drawn from, so weights are summed: ascending sequence.
+    // The responses of a group share the row that their first token is drawn from, so weights are summed: ascending
+    // sequence.
     std::vector<float> weights(static_cast<std::size_t>(T) * V, 0.0f);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
         const int row = source_row(static_cast<int>(i) / n, static_cast<int>(i) % n);
@@ -87,8 +94,8 @@ float Learner::update(const std::vector<float>& gradient, float balance, float l
     }
     logp_weights_.upload(weights);
     op_.log_softmax_backward(logp_.data(), logp_weights_.data(), temperature_, T, V, dlogits_.data());
-    model_.backward(weights_, pass_, activations_, cache_, dlogits_.data(), balance / static_cast<float>(config_.layers),
-                    gradient_.data());
+    model_.backward(weights_, pass_, activations_, cache_, dlogits_.data(),
+                    balance / static_cast<float>(config_.layers), gradient_.data());
 
     const std::int64_t size = static_cast<std::int64_t>(gradient_.size());
     op_.sum_squares(gradient_.data(), size, norm_scratch_.data(), norm_.data());
@@ -133,7 +140,8 @@ double Learner::code_flip_fraction(const EngineTrace& other) {
     const int T = tree_.rows(), D = config_.width;
     std::int64_t flips = 0;
     for (int l = 0; l < config_.layers; ++l) {
-        op_.count_code_flips(activations_.layers[l].expert_input.data(), other.expert_input[l].data(), T, D, flips_.data());
+        op_.count_code_flips(activations_.layers[l].expert_input.data(), other.expert_input[l].data(), T, D,
+                             flips_.data());
         for (int row_flips : flips_.download()) flips += row_flips;
     }
     return static_cast<double>(flips) / (static_cast<double>(config_.layers) * T * D);

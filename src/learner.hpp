@@ -12,7 +12,8 @@ struct TrainingState {
     int step = 0;                               // optimiser steps done
 };
 
-// Log-probabilities of the responses under the trainer, (P * G, n), and the entropy of the distribution each was drawn from.
+// Log-probabilities of the responses under the trainer, (P * G, n), and the entropy of the distribution each was drawn
+// from.
 struct TrainerScores {
     std::vector<float> logp, entropy;
 };
@@ -28,16 +29,17 @@ public:
     // The FP32 master weights, in the device's memory.
     const float* master() const { return parameters_.data(); }
 
-    // Forward over the whole tree. With a replay, routers follow the given expert choice, (L, rows, S) in the device's memory.
+    // Forward over the whole tree. With a replay, routers follow the given expert choice, (L, rows, S) in the device's
+    // memory.
     TrainerScores score(const std::vector<Chain>& chains, const std::vector<int>& responses, float temperature,
                         const int* replay);
 
-    // Backward and one AdamW step for the batch just scored. `gradient` is d loss / d logp, (P * G, n); `balance` the weight
-    // of the load-balance loss, averaged over layers. Returns the gradient norm before clipping.
+    // Backward and one AdamW step for the batch just scored. `gradient` is d loss / d logp, (P * G, n); `balance` the
+    // weight of the load-balance loss, averaged over layers. Returns the gradient norm before clipping.
     float update(const std::vector<float>& gradient, float balance, float learning_rate);
 
-    // Fractions of the scored rows' expert choices and FP4 activation codes (of the experts' input, quantised per token) that
-    // differ from those of another engine over the same rows.
+    // Fractions of the scored rows' expert choices and FP4 activation codes (of the experts' input, quantised per
+    // token) that differ from those of another engine over the same rows.
     double router_flip_fraction(const EngineTrace& other) const;
     double code_flip_fraction(const EngineTrace& other);
 

@@ -24,7 +24,8 @@ Activations::Activations(const Operations& op, const ModelConfig& c, int rows, b
     const std::size_t R = T * S;
     for (int l = 0; l < (keep ? c.layers : 1); ++l) {
         Layer a;
-        for (Buffer<float>* buffer : {&a.x, &a.attention_input, &a.q, &a.attention_output, &a.x_middle, &a.expert_input}) {
+        for (Buffer<float>* buffer :
+             {&a.x, &a.attention_input, &a.q, &a.attention_output, &a.x_middle, &a.expert_input}) {
             *buffer = Buffer<float>(op, T * D);
         }
         a.attention_rstd = Buffer<float>(op, T);
@@ -92,14 +93,16 @@ void Model::linear(const EngineWeights& weights, const Linear& w, float* x, Grou
         case ActivationFormat::nvfp4_residual: {
             const Nvfp4 residual{a.residual_codes.data(), a.residual_scales.data(), nullptr, main.outer_scale};
             op_.quantize_nvfp4(x, groups, M, w.K, main);
-            op_.quantize_nvfp4_residual(x, main, groups, M, w.K, path.residual_ratio, path.residual_selection, residual);
+            op_.quantize_nvfp4_residual(x, main, groups, M, w.K, path.residual_ratio, path.residual_selection,
+                                        residual);
             op_.gemm_w4a4_residual(main, residual, w.nvfp4(), groups, M, w.N, w.K, y);
             return;
         }
     }
 }
 
-void Model::attention_block(const EngineWeights& weights, int l, const Pass& pass, Activations& a, KvCache& cache) const {
+void Model::attention_block(const EngineWeights& weights, int l, const Pass& pass, Activations& a,
+                            KvCache& cache) const {
     const int T = pass.T, D = config_.width;
     const EngineWeights::Layer& w = weights.layers[l];
     const Groups dense{a.dense.data(), 1};
@@ -122,7 +125,8 @@ void Model::expert_block(const EngineWeights& weights, int l, const Pass& pass, 
     Activations::Layer& layer = a.layer(l);
     const int* replay = pass.replay ? pass.replay + static_cast<std::size_t>(l) * T * S : nullptr;
     op_.rmsnorm(layer.x_middle.data(), w.expert_norm, T, D, layer.expert_input.data(), layer.expert_rstd.data());
-    op_.gemm_bf16(layer.expert_input.data(), w.router.values.data(), nullptr, {a.dense.data(), 1}, T, E, D, a.wide.data());
+    op_.gemm_bf16(layer.expert_input.data(), w.router.values.data(), nullptr, {a.dense.data(), 1}, T, E, D,
+                  a.wide.data());
     op_.router_topk(a.wide.data(), replay, T, E, S, layer.probs.data(), layer.experts.data(), layer.gates.data());
     op_.route_rows(layer.experts.data(), T, E, S, layer.offsets.data(), layer.source.data(), layer.place.data());
     op_.gather_rows(layer.expert_input.data(), layer.source.data(), R, D, layer.routed.data());
@@ -154,8 +158,8 @@ void Model::forward(const EngineWeights& weights, const Pass& pass, Activations&
         op_.add(layer.x_middle.data(), a.narrow.data(), T * D, bf16, next);
     }
     op_.rmsnorm(a.x.data(), weights.final_norm, T, D, a.final_input.data(), a.final_rstd.data());
-    op_.gemm_bf16(a.final_input.data(), weights.head.values.data(), nullptr, {a.dense.data(), 1}, T, config_.vocabulary, D,
-                  a.logits.data());
+    op_.gemm_bf16(a.final_input.data(), weights.head.values.data(), nullptr, {a.dense.data(), 1}, T, config_.vocabulary,
+                  D, a.logits.data());
 }
 
 }  // namespace quads

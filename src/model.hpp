@@ -19,7 +19,7 @@ struct Pass {
     const int* positions;  // (T)
     const int* rows;       // (T) place of each row in the tree, hence in the KV cache
     SequenceTree tree;
-    const int* replay;     // (L, tree.rows(), S) expert choice to follow, in tree order and for all rows; or nullptr
+    const int* replay;  // (L, tree.rows(), S) expert choice to follow, in tree order and for all rows; or nullptr
 };
 
 // Keys and values of every layer, in tree order.
@@ -35,17 +35,17 @@ struct EngineTrace {
     Buffer<int> experts;                      // (L, rows, S)
 };
 
-// The arrays of a forward pass of up to max_rows rows. With keep_layers every layer has its own (the backward needs them),
-// otherwise all layers share one set.
+// The arrays of a forward pass of up to max_rows rows. With keep_layers every layer has its own (the backward needs
+// them), otherwise all layers share one set.
 struct Activations {
     Activations(const Operations& operations, const ModelConfig& config, int max_rows, bool keep_layers);
 
     struct Layer {
-        Buffer<float> x, attention_rstd, attention_input, q, attention_output;        // (T, D), (T), (T, D) ...
-        Buffer<float> x_middle, expert_rstd, expert_input;                            // (T, D), (T), (T, D)
-        Buffer<float> probs, gates;                                                   // (T, E), (T, S)
-        Buffer<int> experts, offsets, source, place;                                  // (T, S), (E + 1), (R), (T, S)
-        Buffer<float> routed, gate_up, hidden, expert_output;                         // (R, D), (R, 2F), (R, F), (R, D)
+        Buffer<float> x, attention_rstd, attention_input, q, attention_output;  // (T, D), (T), (T, D) ...
+        Buffer<float> x_middle, expert_rstd, expert_input;                      // (T, D), (T), (T, D)
+        Buffer<float> probs, gates;                                             // (T, E), (T, S)
+        Buffer<int> experts, offsets, source, place;                            // (T, S), (E + 1), (R), (T, S)
+        Buffer<float> routed, gate_up, hidden, expert_output;                   // (R, D), (R, 2F), (R, F), (R, D)
     };
     Layer& layer(int l) { return layers[layers.size() == 1 ? 0 : l]; }
 
@@ -59,7 +59,7 @@ struct Activations {
     Buffer<std::uint8_t> codes, scales, residual_codes, residual_scales;
     Buffer<float> outer;
     // Scratch of the backward, present with keep_layers: gradients of the arrays they are named after.
-    Buffer<float> d_x, d_input, d_narrow, d_wide;           // (T, D) three times, (T, max(3D, E, S))
+    Buffer<float> d_x, d_input, d_narrow, d_wide;                 // (T, D) three times, (T, max(3D, E, S))
     Buffer<float> d_gates, d_expert_output, d_gate_up, d_hidden;  // (T, S), (R, D), (R, 2F), (R, F)
 };
 
@@ -67,12 +67,13 @@ class Model {
 public:
     explicit Model(const Operations& operations, const ModelConfig& config) : op_(operations), config_(config) {}
 
-    // Fills activations.logits (T, V) and the cache rows of the pass. A trace, where given, receives the rows it passes.
+    // Fills activations.logits (T, V) and the cache rows of the pass. A trace, where given, receives the rows it
+    // passes.
     void forward(const EngineWeights& weights, const Pass& pass, Activations& activations, KvCache& cache,
                  EngineTrace* trace) const;
 
-    // Gradient of the master weights, into the flat array `gradient` (overwritten), from dlogits (T, V), for the pass just
-    // run with keep_layers over a whole tree. Straight-through: quantisers and roundings pass gradients unchanged.
+    // Gradient of the master weights, into the flat array `gradient` (overwritten), from dlogits (T, V), for the pass
+    // just run with keep_layers over a whole tree. Straight-through: quantisers and roundings pass gradients unchanged.
     // `balance` is the weight of the load-balance loss of one layer.
     void backward(const EngineWeights& weights, const Pass& pass, Activations& activations, const KvCache& cache,
                   const float* dlogits, float balance, float* gradient) const;

@@ -8,16 +8,24 @@ class LayerBackward {
 public:
     LayerBackward(const Operations& op, const ModelConfig& config, const EngineWeights& weights, const Pass& pass,
                   Activations& activations, const KvCache& cache, const ParameterLayout& layout, float* gradient, int l)
-        : op_(op), c_(config), w_(weights.layers[l]), pass_(pass), a_(activations), layer_(activations.layer(l)),
-          k_(cache.k[l].data()), v_(cache.v[l].data()), shape_(layout.layers[l]), gradient_(gradient) {}
+        : op_(op),
+          c_(config),
+          w_(weights.layers[l]),
+          pass_(pass),
+          a_(activations),
+          layer_(activations.layer(l)),
+          k_(cache.k[l].data()),
+          v_(cache.v[l].data()),
+          shape_(layout.layers[l]),
+          gradient_(gradient) {}
 
     // x_out = x_middle + combine(experts(norm(x_middle)))
     void experts(float balance) const {
         const int T = pass_.T, D = c_.width, E = c_.experts, S = c_.active_experts, F = c_.expert_hidden, R = T * S;
         const Groups experts{layer_.offsets.data(), E};
         const Groups dense{a_.dense.data(), 1};
-        op_.combine_rows_backward(a_.d_x.data(), layer_.expert_output.data(), layer_.place.data(), layer_.gates.data(), T,
-                                  D, S, a_.d_expert_output.data(), a_.d_gates.data());
+        op_.combine_rows_backward(a_.d_x.data(), layer_.expert_output.data(), layer_.place.data(), layer_.gates.data(),
+                                  T, D, S, a_.d_expert_output.data(), a_.d_gates.data());
         linear(w_.down, layer_.hidden.data(), a_.d_expert_output.data(), experts, R, shape_.down, a_.d_hidden.data());
         op_.swiglu_backward(a_.d_hidden.data(), layer_.gate_up.data(), R, F, a_.d_gate_up.data());
         // The routed rows' gradient reuses the array of the experts' outputs, which is used up.

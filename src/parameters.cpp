@@ -47,7 +47,8 @@ ParameterLayout::ParameterLayout(const ModelConfig& c) {
 std::vector<ParameterShape> ParameterLayout::all() const {
     std::vector<ParameterShape> shapes = {token_table, position_table};
     for (const LayerParameters& l : layers) {
-        shapes.insert(shapes.end(), {l.attention_norm, l.qkv, l.attention_out, l.expert_norm, l.router, l.gate_up, l.down});
+        shapes.insert(shapes.end(),
+                      {l.attention_norm, l.qkv, l.attention_out, l.expert_norm, l.router, l.gate_up, l.down});
     }
     shapes.insert(shapes.end(), {final_norm, head});
     return shapes;

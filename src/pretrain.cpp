@@ -17,7 +17,8 @@ TrainingState pretrain(const Operations& operations, const RunConfig& config,
     Learner learner(operations, config.model, Numerics{}, tree, optimizer);
     learner.load({initial_parameters(config.model, config.seed), {}, {}, 0});
 
-    const std::vector<float> gradient(static_cast<std::size_t>(pre.sequences) * n, -1.0f / static_cast<float>(pre.sequences * n));
+    const std::vector<float> gradient(static_cast<std::size_t>(pre.sequences) * n,
+                                      -1.0f / static_cast<float>(pre.sequences * n));
     for (int step = 0; step < pre.max_steps; ++step) {
         std::vector<Chain> chains;
         std::vector<int> responses;

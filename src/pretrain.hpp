@@ -14,8 +14,8 @@ struct PretrainRecord {
     float grad_norm;
 };
 
-// Trains until the mean probability of a whole correct response reaches config.pretrain.target; the result has no optimiser
-// state. Error if the target is not reached within max_steps.
+// Trains until the mean probability of a whole correct response reaches config.pretrain.target; the result has no
+// optimiser state. Error if the target is not reached within max_steps.
 TrainingState pretrain(const Operations& operations, const RunConfig& config,
                        const std::function<void(const PretrainRecord&)>& progress);
 

@@ -9,7 +9,8 @@ SequenceTree task_tree(const TaskConfig& task, int prompts, int group) {
     return {prompts, 2 * task.digits, group, task.digits - 2};
 }
 
-std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Chain>& chains, const std::vector<int>& responses) {
+std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Chain>& chains,
+                             const std::vector<int>& responses) {
     const int n = tree.response + 1;
     std::vector<int> tokens;
     tokens.reserve(tree.rows());
@@ -31,8 +32,13 @@ std::vector<int> tree_positions(const SequenceTree& tree) {
 
 RolloutEngine::RolloutEngine(const Operations& operations, const ModelConfig& config, const Numerics& numerics,
                              SequenceTree tree)
-    : op_(operations), config_(config), tree_(tree), model_(operations, config), weights_(operations, config, numerics),
-      cache_(operations, config, tree.rows()), trace_(operations, config, tree.rows()),
+    : op_(operations),
+      config_(config),
+      tree_(tree),
+      model_(operations, config),
+      weights_(operations, config, numerics),
+      cache_(operations, config, tree.rows()),
+      trace_(operations, config, tree.rows()),
       activations_(operations, config, tree.prompts * std::max(tree.prompt, tree.group), false) {
     const int N = tree.prompts * tree.group, prompt_rows = tree.prompts * tree.prompt;
     std::vector<int> positions, rows, sampled_row;
@@ -72,8 +78,8 @@ Responses RolloutEngine::score(const std::vector<Chain>& chains, const std::vect
     return run(chains, temperature, 0, 0, &tokens);
 }
 
-Responses RolloutEngine::run(const std::vector<Chain>& chains, float temperature, std::uint32_t seed, std::uint32_t step,
-                             const std::vector<int>* given) {
+Responses RolloutEngine::run(const std::vector<Chain>& chains, float temperature, std::uint32_t seed,
+                             std::uint32_t step, const std::vector<int>* given) {
     const int n = tree_.response + 1, N = tree_.prompts * tree_.group, V = config_.vocabulary;
     const int prompt_rows = tree_.prompts * tree_.prompt;
     check(static_cast<int>(chains.size()) == tree_.prompts, "The rollout engine is built for ", tree_.prompts,

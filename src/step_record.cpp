@@ -51,7 +51,8 @@ StepRecord step_of(const Record& record) {
     StepRecord step;
     for_each_field(step, [&](const char* name, auto& value) {
         const auto entry = find(name);
-        check(entry != record.end(), "A log line lacks '", name, "'. It was not written by this version of the program.");
+        check(entry != record.end(), "A log line lacks '", name,
+              "'. It was not written by this version of the program.");
         value = static_cast<std::decay_t<decltype(value)>>(entry->second);
     });
     const auto heldout = find("heldout_pass1");

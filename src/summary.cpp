@@ -13,7 +13,8 @@ constexpr std::size_t kEnds = 15;   // steps averaged at either end of a run
 constexpr std::size_t kPhase = 50;  // steps searched for the largest gap
 
 template <typename Value>
-double mean_of(std::vector<StepRecord>::const_iterator begin, std::vector<StepRecord>::const_iterator end, Value value) {
+double mean_of(std::vector<StepRecord>::const_iterator begin, std::vector<StepRecord>::const_iterator end,
+               Value value) {
     double sum = 0;
     for (auto step = begin; step != end; ++step) sum += value(*step);
     return sum / static_cast<double>(end - begin);
@@ -58,7 +59,8 @@ RunSummary summarize(const std::vector<StepRecord>& steps) {
     const auto reward = [](const StepRecord& step) { return step.reward; };
     s.start_reward = mean_of(steps.begin(), steps.begin() + ends, reward);
     s.final_reward = mean_of(steps.end() - ends, steps.end(), reward);
-    s.gap_mean_start = mean_of(steps.begin(), steps.begin() + ends, [](const auto& step) { return step.mismatch.gap_mean; });
+    s.gap_mean_start =
+        mean_of(steps.begin(), steps.begin() + ends, [](const auto& step) { return step.mismatch.gap_mean; });
     s.gap_max_first50 = largest_gap(steps.begin(), steps.begin() + phase);
     s.gap_max_last50 = largest_gap(steps.end() - phase, steps.end());
     for (const StepRecord& step : steps) s.heldout_pass1 = step.heldout_pass1.value_or(s.heldout_pass1);
@@ -77,7 +79,8 @@ std::string summary_json(const RunTable& runs) {
             const RunSummary s = summarize(steps);
             text += separator + std::string("  ") + json_string(std::to_string(seed)) + ": {";
             separator = ",\n";
-            text += "\"start_reward\": " + json_number(s.start_reward) + ", \"final_reward\": " + json_number(s.final_reward);
+            text += "\"start_reward\": " + json_number(s.start_reward) +
+                    ", \"final_reward\": " + json_number(s.final_reward);
             text += ", \"heldout_pass1\": " + json_number(s.heldout_pass1);
             text += ", \"gap_max_first50\": " + json_number(s.gap_max_first50);
             text += ", \"gap_max_last50\": " + json_number(s.gap_max_last50);
@@ -90,8 +93,8 @@ std::string summary_json(const RunTable& runs) {
 }
 
 Table summary_table(const RunTable& runs) {
-    Table table{{"mode", "seeds", "start reward", "final reward", "lowest-highest", "held-out pass@1", "mean gap, start",
-                 "max gap, first 50", "max gap, last 50", "collapsed"},
+    Table table{{"mode", "seeds", "start reward", "final reward", "lowest-highest", "held-out pass@1",
+                 "mean gap, start", "max gap, first 50", "max gap, last 50", "collapsed"},
                 {}};
     for (const auto& [mode, seeds] : runs) {
         RunSummary mean;
@@ -111,8 +114,9 @@ Table summary_table(const RunTable& runs) {
         }
         table.rows.push_back({name_of(mode), std::to_string(seeds.size()), digits(mean.start_reward, 3),
                               digits(mean.final_reward, 3) + half_interval(finals), range(finals),
-                              digits(mean.heldout_pass1, 3), digits(mean.gap_mean_start, 4), digits(mean.gap_max_first50, 2),
-                              digits(mean.gap_max_last50, 2), std::to_string(collapsed) + " of " + std::to_string(seeds.size())});
+                              digits(mean.heldout_pass1, 3), digits(mean.gap_mean_start, 4),
+                              digits(mean.gap_max_first50, 2), digits(mean.gap_max_last50, 2),
+                              std::to_string(collapsed) + " of " + std::to_string(seeds.size())});
     }
     return table;
 }

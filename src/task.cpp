@@ -13,9 +13,12 @@ constexpr int kPlus = 10, kMinus = 11, kTimes = 12, kEquals = 13;
 
 int apply(int operation, int a, int b) {
     switch (operation) {
-        case kPlus: return (a + b) % 10;
-        case kMinus: return (a - b + 10) % 10;
-        default: return (a * b) % 10;
+        case kPlus:
+            return (a + b) % 10;
+        case kMinus:
+            return (a - b + 10) % 10;
+        default:
+            return (a * b) % 10;
     }
 }
 
@@ -32,15 +35,17 @@ std::vector<int> running_values(const std::vector<int>& prompt) {
 // Error unless the line is a correct chain of `digits` digits.
 Chain parse_chain(const std::string& line, int digits, const std::string& place) {
     const std::size_t length = 2 * digits + digits - 1;
-    check(line.size() == length, place, " holds ", line.size(), " characters, expected ", length, " for a chain of ", digits,
-          " digits such as '3+5*2=86'. Use a held-out file that fits task.digits.");
+    check(line.size() == length, place, " holds ", line.size(), " characters, expected ", length, " for a chain of ",
+          digits, " digits such as '3+5*2=86'. Use a held-out file that fits task.digits.");
     std::vector<int> tokens;
     for (std::size_t i = 0; i < length; ++i) {
         const std::size_t symbol = std::string(kSymbols).find(line[i]);
         const bool operation = i % 2 == 1 && i < 2u * digits;
-        const bool fits = symbol != std::string::npos &&
-                          (i + 1 == 2u * digits ? symbol == kEquals : operation ? symbol >= 10 && symbol != kEquals : symbol < 10);
-        check(fits, place, " has '", line[i], "' at column ", i + 1, ", expected ", operation ? "+, -, * or =" : "a digit", ".");
+        const bool fits = symbol != std::string::npos && (i + 1 == 2u * digits ? symbol == kEquals
+                                                          : operation          ? symbol >= 10 && symbol != kEquals
+                                                                               : symbol < 10);
+        check(fits, place, " has '", line[i], "' at column ", i + 1, ", expected ",
+              operation ? "+, -, * or =" : "a digit", ".");
         tokens.push_back(static_cast<int>(symbol));
     }
     Chain chain{{tokens.begin(), tokens.begin() + 2 * digits}, {tokens.begin() + 2 * digits, tokens.end()}};
@@ -75,7 +80,8 @@ Chain heldout_chain(int digits, std::uint32_t i) { return random_chain(digits, 0
 
 ChainTask::ChainTask(const TaskConfig& config, const std::string& heldout_path) : digits_(config.digits) {
     std::ifstream file(heldout_path);
-    check(file.good(), "The held-out file '", heldout_path, "' cannot be read. Run from the repository's root, or set heldout.");
+    check(file.good(), "The held-out file '", heldout_path,
+          "' cannot be read. Run from the repository's root, or set heldout.");
     std::string line;
     for (int number = 1; std::getline(file, line); ++number) {
         if (line.empty() || line[0] == '#') continue;

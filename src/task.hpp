@@ -20,13 +20,13 @@ struct Chain {
     std::vector<int> prompt;    // 2 * digits tokens
     std::vector<int> response;  // digits - 1 tokens, the right one
 
-    std::string text() const;   // "3+5*2-7=869"
+    std::string text() const;  // "3+5*2-7=869"
 };
 
 class ChainTask {
 public:
-    // Reads the held-out chains from a file of one chain a line. Error for a missing file, a malformed line, a wrong running
-    // value or another number of digits.
+    // Reads the held-out chains from a file of one chain a line. Error for a missing file, a malformed line, a wrong
+    // running value or another number of digits.
     ChainTask(const TaskConfig& config, const std::string& heldout_path);
 
     // A training chain, never one of the held-out ones; deterministic in its arguments: Philox key (seed, 1), counter
@@ -48,8 +48,8 @@ Chain random_chain(int digits, std::uint32_t key0, std::uint32_t key1, std::uint
 // The i-th chain of data/heldout.txt: key "held", "out".
 Chain heldout_chain(int digits, std::uint32_t i);
 
-// Number of response tokens that count: up to and including the first end token, or all n. By position, so that anything
-// after the first end token is left out whatever it is.
+// Number of response tokens that count: up to and including the first end token, or all n. By position, so that
+// anything after the first end token is left out whatever it is.
 int response_length(const int* response, int n);
 
 // 1 if the response is complete and its last value is right, else 0.

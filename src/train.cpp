@@ -14,7 +14,8 @@ constexpr std::uint32_t kEvaluationStream = 0x80000000u;
 std::vector<Chain> training_chains(const ChainTask& task, const RunConfig& config, int step) {
     std::vector<Chain> chains;
     for (int p = 0; p < config.grpo.prompts; ++p) {
-        chains.push_back(task.training_chain(config.seed, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(p)));
+        chains.push_back(
+            task.training_chain(config.seed, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(p)));
     }
     return chains;
 }
@@ -37,9 +38,11 @@ double mean(const std::vector<float>& values) {
 class GrpoRun {
 public:
     GrpoRun(const Operations& operations, const RunConfig& config)
-        : config_(config), task_(config.task, config.heldout),
+        : config_(config),
+          task_(config.task, config.heldout),
           tree_(task_tree(config.task, config.grpo.prompts, config.grpo.group)),
-          learner_(operations, config.model, trainer_numerics(config.mode, config.quantization), tree_, config.optimizer),
+          learner_(operations, config.model, trainer_numerics(config.mode, config.quantization), tree_,
+                   config.optimizer),
           rollout_(operations, config.model, rollout_numerics(config.mode, config.quantization), tree_),
           evaluation_(operations, config, rollout_numerics(config.mode, config.quantization), task_) {}
 
@@ -103,15 +106,19 @@ private:
 Checkpoint resumed(const RunConfig& config, const RunFiles& files, std::vector<StepRecord>& records) {
     Checkpoint checkpoint = load_checkpoint(files.checkpoint, config.model);
     check(checkpoint.state.step <= config.steps, "The run in '", files.checkpoint, "' has done ", checkpoint.state.step,
-          " steps, but only ", config.steps, " are asked for. Ask for as many as it was started with, or start a new run.");
+          " steps, but only ", config.steps,
+          " are asked for. Ask for as many as it was started with, or start a new run.");
     // A run killed before its first line has a checkpoint of step 0 and no log.
-    if (checkpoint.state.step == 0 && !std::ifstream(files.log).good()) RunLogWriter::create(files.log, to_json(config));
+    if (checkpoint.state.step == 0 && !std::ifstream(files.log).good())
+        RunLogWriter::create(files.log, to_json(config));
     const RunLog log = read_run_log(files.log);
     const std::string wanted = to_json(config);
-    check(log.config == wanted, "The log '", files.log, "' belongs to another configuration. Resume with the options the run ",
+    check(log.config == wanted, "The log '", files.log,
+          "' belongs to another configuration. Resume with the options the run ",
           "was started with.\n  log:    ", log.config, "\n  wanted: ", wanted);
     check(static_cast<int>(log.steps.size()) >= checkpoint.state.step, "The log '", files.log, "' ends after ",
-          log.steps.size(), " steps, before the checkpoint's ", checkpoint.state.step, ". Restore the log or start a new run.");
+          log.steps.size(), " steps, before the checkpoint's ", checkpoint.state.step,
+          ". Restore the log or start a new run.");
     for (int i = 0; i < checkpoint.state.step; ++i) records.push_back(step_of(log.steps[i]));
     return checkpoint;
 }
@@ -130,7 +137,9 @@ void refuse_existing(const std::string& path) {
 
 HeldoutEvaluation::HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics,
                                      const ChainTask& task)
-    : config_(config), task_(task), prompts_(std::min<int>(config.grpo.prompts, static_cast<int>(task.heldout().size()))),
+    : config_(config),
+      task_(task),
+      prompts_(std::min<int>(config.grpo.prompts, static_cast<int>(task.heldout().size()))),
       engine_(operations, config.model, numerics, task_tree(config.task, prompts_, config.evaluation.responses)) {}
 
 double HeldoutEvaluation::pass1(const float* master, std::uint32_t stream) {

@@ -16,13 +16,13 @@ namespace quads {
 // One line of the log. Every field but `seconds` is the same for one configuration on every machine and device.
 struct StepRecord {
     int step = 0;
-    double reward = 0;                  // mean over the step's responses
-    MismatchStatistics mismatch;        // between trainer and rollout, before the update
-    double grad_norm = 0;               // before clipping
-    double zero_spread_groups = 0;      // share of groups whose rewards are all equal
-    double router_flip_fraction = 0;    // share of expert choices in which the engines differ
-    double code_flip_fraction = 0;      // share of FP4 activation codes that the difference of the engines' inputs flips
-    int tokens = 0;                     // response tokens that count
+    double reward = 0;                // mean over the step's responses
+    MismatchStatistics mismatch;      // between trainer and rollout, before the update
+    double grad_norm = 0;             // before clipping
+    double zero_spread_groups = 0;    // share of groups whose rewards are all equal
+    double router_flip_fraction = 0;  // share of expert choices in which the engines differ
+    double code_flip_fraction = 0;    // share of FP4 activation codes that the difference of the engines' inputs flips
+    int tokens = 0;                   // response tokens that count
     std::optional<double> heldout_pass1;  // after the step's update, by the rollout engine
     double seconds = 0;
 };
@@ -35,7 +35,8 @@ StepRecord step_of(const Record& record);
 // `stream` tells evaluations of one run apart.
 class HeldoutEvaluation {
 public:
-    HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics, const ChainTask& task);
+    HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics,
+                      const ChainTask& task);
     double pass1(const float* master, std::uint32_t stream);
 
 private:
@@ -51,8 +52,8 @@ struct RunFiles {
     bool resume = false;     // continue from the checkpoint to the bits of an unbroken run
 };
 
-// Runs or resumes; `progress` is called after each step that was done here. Returns the records of the whole run. Errors:
-// existing files without resume, files of another configuration, a base that does not fit, an unwritable path.
+// Runs or resumes; `progress` is called after each step that was done here. Returns the records of the whole run.
+// Errors: existing files without resume, files of another configuration, a base that does not fit, an unwritable path.
 std::vector<StepRecord> train(const Operations& operations, const RunConfig& config, const RunFiles& files,
                               const std::function<void(const StepRecord&)>& progress);
 

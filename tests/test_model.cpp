@@ -29,15 +29,16 @@ TEST_CASE("Each tensor's gradient predicts how the loss changes along it", "[mod
     RunConfig config = tiny_run(mode);
     // Every expert is active: a top-k choice that changes would make the loss jump.
     config.model.active_experts = config.model.experts;
-    // Plain gradient descent out of AdamW: with beta1 = 0, beta2 -> 0 and a huge epsilon, the step is learning_rate * grad /
-    // epsilon, so the gradient can be read off the parameters.
+    // Plain gradient descent out of AdamW: with beta1 = 0, beta2 -> 0 and a huge epsilon, the step is learning_rate *
+    // grad / epsilon, so the gradient can be read off the parameters.
     config.optimizer.beta1 = 0;
     config.optimizer.beta2 = 0;
     config.optimizer.epsilon = 1024;
     config.optimizer.max_gradient_norm = 1e9f;
     const TinyBatch batch(config);
     const std::vector<float> parameters = initial_parameters(config.model, 3);
-    Learner learner(cpu_operations(), config.model, trainer_numerics(mode, config.quantization), batch.tree, config.optimizer);
+    Learner learner(cpu_operations(), config.model, trainer_numerics(mode, config.quantization), batch.tree,
+                    config.optimizer);
     learner.load({parameters, {}, {}, 0});
     loss(learner, batch);
     const float share = -1.0f / static_cast<float>(batch.responses.size());
@@ -52,7 +53,8 @@ TEST_CASE("Each tensor's gradient predicts how the loss changes along it", "[mod
         INFO(p.name << ", gradient norm " << norm);
         REQUIRE(norm > 0);
         // Far enough that BF16 (or FP4) rounding of the weights averages out, near enough to be almost linear.
-        const double h = 0.05 * std::sqrt(static_cast<double>(p.size())) * (p.columns == static_cast<int>(p.size()) ? 0.4 : 0.2);
+        const double h =
+            0.05 * std::sqrt(static_cast<double>(p.size())) * (p.columns == static_cast<int>(p.size()) ? 0.4 : 0.2);
         const auto moved = [&](double sign) {
             std::vector<float> there = parameters;
             for (std::size_t i = 0; i < p.size(); ++i) {
@@ -96,8 +98,8 @@ TEST_CASE("The weight term of the gap is exactly zero under QAT and is not witho
     for (Mode mode : all_modes()) {
         const RunConfig config = tiny_run(mode);
         const GapReport report = measure_gap(cpu_operations(), config, initial_parameters(config.model, 2));
-        const bool same_weights = trainer_numerics(mode, config.quantization).weights ==
-                                  rollout_numerics(mode, config.quantization).weights;
+        const bool same_weights =
+            trainer_numerics(mode, config.quantization).weights == rollout_numerics(mode, config.quantization).weights;
         INFO(name_of(mode));
         CHECK((report.weight.max == 0.0) == same_weights);
     }

@@ -28,10 +28,11 @@ TEST_CASE("A held-out file with an error is refused with its place", "[task]") {
         std::ofstream(path) << line << "\n";
         return refusal([&] { ChainTask(TaskConfig{4}, path); });
     };
-    CHECK(refused("3-5*2+9=866").find("line 1") != std::string::npos);   // a wrong running value
+    CHECK(refused("3-5*2+9=866").find("line 1") != std::string::npos);  // a wrong running value
     CHECK(refused("3-5*2+9=86").find("10 characters") != std::string::npos);
     CHECK(refused("3-5*2x9=865").find("'x' at column 6") != std::string::npos);
-    CHECK(refusal([&] { ChainTask(TaskConfig{}, folder.file("no such file")); }).find("no such file") != std::string::npos);
+    CHECK(refusal([&] { ChainTask(TaskConfig{}, folder.file("no such file")); }).find("no such file") !=
+          std::string::npos);
 }
 
 TEST_CASE("Training chains are reproducible and never held out", "[task]") {

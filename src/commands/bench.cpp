@@ -120,15 +120,15 @@ double peak_gflops() {
 }  // namespace
 
 int bench_command(const std::vector<std::string>& raw) {
-    const Arguments arguments(
-        raw, {"bench",
-              "Seconds per training step on the CPU, by operation, and the GEMMs' GFLOP/s with their share of the machine's\n"
-              "FMA peak, measured in the same run.",
-              "",
-              with_run_options({
-                  {"--mode", "NAME", "mode to measure (default quads)"},
-                  {"--steps", "N", "steps to measure after one warm-up step (default 10)"},
-              })});
+    const Arguments arguments(raw, {"bench",
+                                    "Seconds per training step on the CPU, by operation, and the GEMMs' GFLOP/s with "
+                                    "their share of the machine's\n"
+                                    "FMA peak, measured in the same run.",
+                                    "",
+                                    with_run_options({
+                                        {"--mode", "NAME", "mode to measure (default quads)"},
+                                        {"--steps", "N", "steps to measure after one warm-up step (default 10)"},
+                                    })});
     RunConfig config = config_of(arguments);
     const int steps = static_cast<int>(arguments.integer("--steps", 1).value_or(10));
     config.evaluation.every = steps + 2;
@@ -143,8 +143,8 @@ int bench_command(const std::vector<std::string>& raw) {
         seconds = now() - start;
     });
     const double peak = peak_gflops();
-    std::printf("mode %s, %d threads, %.3f s per step, FMA peak %.0f GFLOP/s\n", name_of(config.mode).c_str(), threads(),
-                seconds / steps, peak);
+    std::printf("mode %s, %d threads, %.3f s per step, FMA peak %.0f GFLOP/s\n", name_of(config.mode).c_str(),
+                threads(), seconds / steps, peak);
     std::printf("operation                    calls/step   ms/step   share   GFLOP/s  of peak\n");
     std::multimap<double, std::string, std::greater<double>> order;
     double counted = 0;

@@ -1,8 +1,8 @@
+#include <unistd.h>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 #include "src/commands/commands.hpp"
 #include "src/commands/run_options.hpp"
@@ -32,8 +32,8 @@ public:
         if (!terminal_ && r.step % 60 != 0 && r.step + 1 != config.steps) return;
         const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
         std::printf("%s%-12s seed %u  step %4d of %d  reward %.3f  mean gap %.4f  max gap %6.3f  %.2f s/step  ETA %s%s",
-                    terminal_ ? "\r" : "", name_of(config.mode).c_str(), config.seed, r.step + 1, config.steps, r.reward,
-                    r.mismatch.gap_mean, r.mismatch.gap_max, r.seconds,
+                    terminal_ ? "\r" : "", name_of(config.mode).c_str(), config.seed, r.step + 1, config.steps,
+                    r.reward, r.mismatch.gap_mean, r.mismatch.gap_max, r.seconds,
                     clock_text(elapsed / done_here_ * remaining).c_str(), terminal_ ? "  " : "\n");
         if (terminal_ && r.step + 1 == config.steps) std::printf("\n");
         std::fflush(stdout);
@@ -79,12 +79,13 @@ int reproduce_command(const std::vector<std::string>& raw) {
                   {"--out", "DIR", "folder to write"},
               })});
     const std::string out = arguments.required("--out");
-    const std::vector<Mode> modes = modes_of(arguments.value("--modes").value_or("bf16,naive,symmetric,asymmetric,quads"));
+    const std::vector<Mode> modes =
+        modes_of(arguments.value("--modes").value_or("bf16,naive,symmetric,asymmetric,quads"));
     const int seeds = static_cast<int>(arguments.integer("--seeds", 1, 1000).value_or(1));
     const RunConfig base = config_of(arguments);
     const Operations& operations = device_of(arguments);
-    std::printf("%s\ndevice %s, %zu modes, %d seeds, %d steps each, folder %s\n", to_json(base).c_str(), operations.device,
-                modes.size(), seeds, base.steps, out.c_str());
+    std::printf("%s\ndevice %s, %zu modes, %d seeds, %d steps each, folder %s\n", to_json(base).c_str(),
+                operations.device, modes.size(), seeds, base.steps, out.c_str());
 
     std::string command = "quads reproduce";
     for (const std::string& argument : raw) command += " " + argument;

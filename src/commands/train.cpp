@@ -10,17 +10,18 @@ namespace quads {
 
 int train_command(const std::vector<std::string>& raw) {
     const Arguments arguments(
-        raw, {"train",
-              "One GRPO run. Writes a JSONL log (the configuration, then a line per step) and a checkpoint.\n"
-              "A run killed at any moment continues with --resume to the bits of an unbroken run.",
-              "",
-              with_run_options({
-                  {"--mode", "NAME", "bf16, fp8, naive, weight_only, symmetric, asymmetric, residual, quads, quads_token"},
-                  {"--steps", "N", "optimiser steps (default 420)"},
-                  {"--log", "FILE", "JSONL log to write"},
-                  {"--checkpoint", "FILE", "safetensors checkpoint to write"},
-                  {"--resume", "", "continue the run of --log and --checkpoint"},
-              })});
+        raw,
+        {"train",
+         "One GRPO run. Writes a JSONL log (the configuration, then a line per step) and a checkpoint.\n"
+         "A run killed at any moment continues with --resume to the bits of an unbroken run.",
+         "",
+         with_run_options({
+             {"--mode", "NAME", "bf16, fp8, naive, weight_only, symmetric, asymmetric, residual, quads, quads_token"},
+             {"--steps", "N", "optimiser steps (default 420)"},
+             {"--log", "FILE", "JSONL log to write"},
+             {"--checkpoint", "FILE", "safetensors checkpoint to write"},
+             {"--resume", "", "continue the run of --log and --checkpoint"},
+         })});
     const RunConfig config = config_of(arguments);
     const RunFiles files{arguments.required("--log"), arguments.required("--checkpoint"), arguments.flag("--resume")};
     const Operations& operations = device_of(arguments);

@@ -59,6 +59,10 @@ struct SequenceTree {
         const int i = row % rows_per_prompt();
         return i < prompt ? i : prompt + (i - prompt) % response;
     }
+    // Row of token j of a response; responses are counted through all prompts, prompt * group + response of the prompt.
+    QUADS_HOST_DEVICE int response_row(int sequence, int j) const {
+        return sequence / group * rows_per_prompt() + prompt + sequence % group * response + j;
+    }
     // Number of rows that `row` attends to, itself included.
     QUADS_HOST_DEVICE int keys(int row) const { return position(row) + 1; }
 

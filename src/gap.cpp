@@ -23,8 +23,7 @@ GapReport measure_gap(const Operations& operations, const RunConfig& config, con
     const Numerics trainer = trainer_numerics(config.mode, config.quantization);
     const Numerics rollout = rollout_numerics(config.mode, config.quantization);
     const ChainTask task(config.task, config.heldout);
-    std::vector<Chain> chains;
-    for (int p = 0; p < tree.prompts; ++p) chains.push_back(task.training_chain(config.seed, 0, p));
+    const std::vector<Chain> chains = task.training_chains(config.seed, 0, tree.prompts);
 
     Learner learner(operations, config.model, trainer, tree, config.optimizer);
     learner.load({parameters, {}, {}, 0});

@@ -58,9 +58,8 @@ TrainingState Learner::state() const {
 }
 
 int Learner::source_row(int sequence, int j) const {
-    const int first = sequence / tree_.group * tree_.rows_per_prompt();
-    if (j == 0) return first + tree_.prompt - 1;
-    return first + tree_.prompt + sequence % tree_.group * tree_.response + j - 1;
+    if (j > 0) return tree_.response_row(sequence, j - 1);
+    return sequence / tree_.group * tree_.rows_per_prompt() + tree_.prompt - 1;
 }
 
 TrainerScores Learner::score(const std::vector<Chain>& chains, const std::vector<int>& responses, float temperature,

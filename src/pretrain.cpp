@@ -20,13 +20,10 @@ TrainingState pretrain(const Operations& operations, const RunConfig& config,
     const std::vector<float> gradient(static_cast<std::size_t>(pre.sequences) * n,
                                       -1.0f / static_cast<float>(pre.sequences * n));
     for (int step = 0; step < pre.max_steps; ++step) {
-        std::vector<Chain> chains;
+        // Steps of pretraining are told from those of GRPO by their high bit.
+        const std::vector<Chain> chains = task.training_chains(config.seed, 0x40000000u + step, pre.sequences);
         std::vector<int> responses;
-        for (int i = 0; i < pre.sequences; ++i) {
-            // Steps of pretraining are told from those of GRPO by their high bit.
-            chains.push_back(task.training_chain(config.seed, 0x40000000u + step, i));
-            responses.insert(responses.end(), chains.back().response.begin(), chains.back().response.end());
-        }
+        for (const Chain& c : chains) responses.insert(responses.end(), c.response.begin(), c.response.end());
         const TrainerScores scores = learner.score(chains, responses, 1.0f, nullptr);
         PretrainRecord record{step, 0, 0, 0};
         for (int i = 0; i < pre.sequences; ++i) {

@@ -51,9 +51,8 @@ RolloutEngine::RolloutEngine(const Operations& operations, const ModelConfig& co
     }
     for (int j = 0; j < tree.response; ++j) {
         for (int n = 0; n < N; ++n) {
-            const int p = n / tree.group, g = n % tree.group;
             positions.push_back(tree.prompt + j);
-            rows.push_back(p * tree.rows_per_prompt() + tree.prompt + g * tree.response + j);
+            rows.push_back(tree.response_row(n, j));
         }
     }
     std::vector<int> identity(N);

@@ -98,6 +98,12 @@ Chain ChainTask::training_chain(std::uint32_t seed, std::uint32_t step, std::uin
     }
 }
 
+std::vector<Chain> ChainTask::training_chains(std::uint32_t seed, std::uint32_t step, int count) const {
+    std::vector<Chain> chains;
+    for (int i = 0; i < count; ++i) chains.push_back(training_chain(seed, step, static_cast<std::uint32_t>(i)));
+    return chains;
+}
+
 int response_length(const int* response, int n) {
     for (int j = 0; j < n; ++j) {
         if (response[j] == kEndToken) return j + 1;

@@ -33,6 +33,9 @@ public:
     // (step, index, word group, attempt).
     Chain training_chain(std::uint32_t seed, std::uint32_t step, std::uint32_t index) const;
 
+    // The first `count` of them for one step.
+    std::vector<Chain> training_chains(std::uint32_t seed, std::uint32_t step, int count) const;
+
     const std::vector<Chain>& heldout() const { return heldout_; }
 
 private:

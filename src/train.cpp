@@ -5,20 +5,12 @@
 #include <fstream>
 
 #include "src/files.hpp"
+
 namespace quads {
 namespace {
 
 // Evaluations draw from steps that training never reaches.
 constexpr std::uint32_t kEvaluationStream = 0x80000000u;
-
-std::vector<Chain> training_chains(const ChainTask& task, const RunConfig& config, int step) {
-    std::vector<Chain> chains;
-    for (int p = 0; p < config.grpo.prompts; ++p) {
-        chains.push_back(
-            task.training_chain(config.seed, static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(p)));
-    }
-    return chains;
-}
 
 std::vector<float> rewards_of(const std::vector<Chain>& chains, const Responses& responses, int group) {
     std::vector<float> rewards;
@@ -55,7 +47,7 @@ public:
         record.step = step;
 
         // 1. Weight sync, then the rollout engine answers each prompt `group` times.
-        const std::vector<Chain> chains = training_chains(task_, config_, step);
+        const std::vector<Chain> chains = task_.training_chains(config_.seed, step, grpo.prompts);
         rollout_.synchronize(learner_.master());
         const Responses responses = rollout_.generate(chains, grpo.temperature, config_.seed, step);
 

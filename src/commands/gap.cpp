@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "src/checkpoint.hpp"
 #include "src/commands/commands.hpp"
 #include "src/commands/run_options.hpp"
 
@@ -18,23 +17,15 @@ int gap_command(const std::vector<std::string>& raw) {
          "  weight  in the rollout engine: trainer's weights -> rollout's weights (exactly 0 under QAT)\n"
          "  act     in the rollout engine: trainer's activations -> rollout's activations\n"
          "Flips: shares of router choices, and of FP4 activation codes, that differ between the engines.",
-         "",
-         with_run_options({
-             {"--checkpoint", "FILE", "safetensors checkpoint (default data/base.safetensors)"},
-             {"--mode", "NAME", "one mode (default: all)"},
-         })});
-    RunConfig config = config_of(arguments);
+         "", with_checkpoint_options()});
+    const auto [config, parameters, modes] = checkpoint_of(arguments);
     const Operations& operations = device_of(arguments);
-    const Checkpoint checkpoint = load_checkpoint(arguments.value("--checkpoint").value_or(config.base));
-    config.model = checkpoint.config.model;
-    config.task = checkpoint.config.task;
     std::printf("                  gap            delta_num        delta_weight        delta_act           flips\n");
     std::printf("mode          mean     max     mean     max     mean     max     mean     max   router   codes\n");
-    for (Mode mode : all_modes()) {
-        if (arguments.value("--mode") && mode != config.mode) continue;
+    for (Mode mode : modes) {
         RunConfig one = config;
         one.mode = mode;
-        const GapReport r = measure_gap(operations, one, checkpoint.state.parameters);
+        const GapReport r = measure_gap(operations, one, parameters);
         std::printf("%-12s %7.4f %7.3f  %7.4f %7.3f  %7.4f %7.3f  %7.4f %7.3f  %7.4f %7.4f\n", name_of(mode).c_str(),
                     r.total.mean, r.total.max, r.num.mean, r.num.max, r.weight.mean, r.weight.max, r.act.mean,
                     r.act.max, r.router_flip_fraction, r.code_flip_fraction);

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "src/commands/commands.hpp"
@@ -45,17 +46,16 @@ private:
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// The steps of a log that needs no more work, or none.
-std::vector<StepRecord> finished_steps(const std::string& path, const RunConfig& config) {
-    std::vector<StepRecord> steps;
-    if (!std::ifstream(path).good()) return steps;
-    const RunLog log = read_run_log(path);
-    if (log.config != to_json(config) || static_cast<int>(log.steps.size()) != config.steps) return steps;
-    for (const Record& record : log.steps) steps.push_back(step_of(record));
-    return steps;
+// The log of a run that needs no more work, or none.
+std::optional<RunLog> finished_log(const std::string& path, const RunConfig& config) {
+    if (!std::ifstream(path).good()) return std::nullopt;
+    RunLog log = read_run_log(path);
+    if (log.config != to_json(config) || static_cast<int>(log.steps.size()) != config.steps) return std::nullopt;
+    return log;
 }
 
-void write_results(const std::string& out, const RunTable& runs, const Report& report) {
+void write_results(const std::string& out, const RunTable& runs, Report& report) {
+    report.results = summary_table(runs);
     write_file_atomically(out + "/summary.json", summary_json(runs));
     write_file_atomically(out + "/results.md", markdown_table(report.results));
     write_file_atomically(out + "/reward.svg", chart_svg(reward_chart(report.runs)));
@@ -92,6 +92,7 @@ int reproduce_command(const std::vector<std::string>& raw) {
     RunTable runs;
     Report report{"QUADS: reward and trainer-rollout gap", command, {}, {}};
     int run = 0;
+    bool stale = false;  // a finished run was read since the results were written
     Progress progress(static_cast<int>(modes.size()) * seeds);
     for (int s = 0; s < seeds; ++s) {
         for (Mode mode : modes) {
@@ -99,21 +100,25 @@ int reproduce_command(const std::vector<std::string>& raw) {
             config.mode = mode;
             config.seed = base.seed + static_cast<std::uint32_t>(s);
             const std::string name = out + "/" + name_of(mode) + "_seed" + std::to_string(config.seed);
-            const std::string log = name + ".jsonl";
-            std::vector<StepRecord> steps = finished_steps(log, config);
-            if (steps.empty()) {
+            const std::string path = name + ".jsonl";
+            std::vector<StepRecord>& steps = runs[mode][config.seed];
+            std::optional<RunLog> log = finished_log(path, config);
+            stale = log.has_value();
+            if (log) {
+                for (const Record& record : log->steps) steps.push_back(step_of(record));
+            } else {
                 const std::string checkpoint = name + ".safetensors";
-                steps = train(operations, config, {log, checkpoint, std::ifstream(checkpoint).good()},
+                steps = train(operations, config, {path, checkpoint, std::ifstream(checkpoint).good()},
                               [&](const StepRecord& r) { progress.step(run, config, r); });
+                log = read_run_log(path);
             }
+            report.runs.push_back({name_of(mode), config.seed, *std::move(log)});
             ++run;
-            runs[mode][config.seed] = std::move(steps);
-            report.results = summary_table(runs);
-            report.runs.push_back({name_of(mode), config.seed, read_run_log(log)});
-            // After every run, so that a broken reproduction is already readable.
-            write_results(out, runs, report);
+            // After every run that was trained, so that a broken reproduction is already readable.
+            if (!stale) write_results(out, runs, report);
         }
     }
+    if (stale) write_results(out, runs, report);
     std::printf("\n%s\nLogs, summary.json and report.html are in %s. Open %s/report.html in a browser.\n",
                 text_table(report.results).c_str(), out.c_str(), out.c_str());
     return 0;

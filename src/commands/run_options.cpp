@@ -30,6 +30,23 @@ RunConfig config_of(const Arguments& arguments) {
     return load_config(arguments.value("--config").value_or(""), assignments);
 }
 
+std::vector<Option> with_checkpoint_options() {
+    return with_run_options({
+        {"--checkpoint", "FILE", "safetensors checkpoint (default data/base.safetensors)"},
+        {"--mode", "NAME", "one mode (default: all)"},
+    });
+}
+
+CheckpointView checkpoint_of(const Arguments& arguments) {
+    CheckpointView view{config_of(arguments), {}, all_modes()};
+    Checkpoint checkpoint = load_checkpoint(arguments.value("--checkpoint").value_or(view.config.base));
+    view.config.model = checkpoint.config.model;
+    view.config.task = checkpoint.config.task;
+    view.parameters = std::move(checkpoint.state.parameters);
+    if (arguments.value("--mode")) view.modes = {view.config.mode};
+    return view;
+}
+
 const Operations& device_of(const Arguments& arguments) {
     return operations_for(arguments.value("--device").value_or("auto"));
 }

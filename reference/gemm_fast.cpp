@@ -13,7 +13,7 @@ namespace quads::reference::fast {
 namespace {
 
 constexpr int kChunkRows = 8 * kTileRows;  // rows of a that are kept near while all panels pass by
-constexpr int kChunkDepth = 256;           // k values taken at a time: a panel of them fits the first cache
+constexpr int kChunkDepth = 128;           // k values taken at a time: a panel of them fits the first cache
 
 // Names of the scratch arrays.
 struct PanelsOf {};
@@ -61,14 +61,25 @@ Panels pack_rows(const float* x, int rows, int columns) {
     float* data = scratch<PanelsOf>(panels_of(columns) * stride);
     parallel_for(rows, row_grain(columns), [&](int r) {
         const float* row = x + static_cast<std::size_t>(r) * columns;
-        for (int first = 0; first < columns; first += kTileColumns) {
-            float* panel = data + first / kTileColumns * stride + static_cast<std::size_t>(r) * kTileColumns;
-            const int n = std::min(kTileColumns, columns - first);
-            for (int j = 0; j < n; ++j) panel[j] = bf16_round(row[first + j]);
-            std::fill(panel + n, panel + kTileColumns, 0.0f);
+        float* panel = data + static_cast<std::size_t>(r) * kTileColumns;
+        int first = 0;
+        for (; columns - first >= kTileColumns; first += kTileColumns, panel += stride) {
+            for (int j = 0; j < kTileColumns; ++j) panel[j] = bf16_round(row[first + j]);
         }
+        if (first == columns) return;
+        for (int j = 0; j < kTileColumns; ++j) panel[j] = first + j < columns ? bf16_round(row[first + j]) : 0.0f;
     });
     return {data, stride};
+}
+
+// Columns first .. first + columns - 1 of bf16(x), x (rows, stride), packed row by row.
+const float* pack_left(const float* x, int rows, std::size_t stride, int first, int columns) {
+    float* rounded = scratch<LeftRows>(static_cast<std::size_t>(rows) * columns);
+    for (int i = 0; i < rows; ++i) {
+        const float* row = x + i * stride + first;
+        for (int j = 0; j < columns; ++j) rounded[i * columns + j] = bf16_round(row[j]);
+    }
+    return rounded;
 }
 
 // Some rows of the left operand: element (row i, k) is data[i * row_stride + k * step]; likewise in `residual`.
@@ -88,26 +99,46 @@ TileRows tile_rows(const float* data, const Left& left, int i, int rows) {
 
 // kPasses = 0: one running sum. 1 and 2: sums of 16-blocks, without and with a residual.
 template <int kPasses>
-void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, bool fresh, Tile& tile) {
+void multiply_tile(const Left& left, int i, int rows, const float* panel, int depth, bool fresh,
+                   const TileOutput& out) {
     const TileRows a = tile_rows(left.data, left, i, rows);
     if constexpr (kPasses == 0) {
-        multiply_running(a, panel, depth, fresh, tile);
+        multiply_running(a, panel, depth, fresh, out);
     } else {
-        multiply_blocks<kPasses>(a, kPasses == 2 ? tile_rows(left.residual, left, i, rows) : a, panel, depth, tile);
+        multiply_blocks<kPasses>(a, kPasses == 2 ? tile_rows(left.residual, left, i, rows) : a, panel, depth, out);
     }
 }
 
-// Writes a tile whose first row is m, times the factors if its sums are finished.
-template <typename Factor>
-void store_tile(Tile& tile, int rows, int columns, bool finished, int m, const Factor& factor, float* out, int N) {
-    for (int r = 0; r < rows; ++r) {
-        const float scale = finished ? factor(m + r) : 1.0f;
-        for (float& sum : tile.sum[r]) sum *= scale;
-        float* row = out + static_cast<std::size_t>(r) * N;
-        if (columns == kTileColumns) {
-            std::memcpy(row, tile.sum[r], sizeof tile.sum[r]);  // a constant length: a few vector stores
-        } else {
-            std::copy(tile.sum[r], tile.sum[r] + columns, row);
+// A tile that reaches over the edge of y, of which rows x columns lie inside, is computed beside it.
+template <typename Multiply>
+void multiply_at_edge(const TileOutput& out, int rows, int columns, const Multiply& multiply) {
+    float tile[kTileRows * kTileColumns] = {};
+    TileOutput beside = out;
+    beside.y = tile;
+    beside.stride = kTileColumns;
+    for (int r = 0; r < rows; ++r) std::copy_n(out.y + r * out.stride, columns, tile + r * kTileColumns);
+    multiply(beside);
+    for (int r = 0; r < rows; ++r) std::copy_n(tile + r * kTileColumns, columns, out.y + r * out.stride);
+}
+
+// Adds `depth` values of k to the rows of y (rows, N), whose sums begin with them where `fresh`, and multiplies row r
+// by factor(r). `panel` is the first of b's panels at the first of these k.
+template <int kPasses, typename Factor>
+void multiply_chunk(const Left& left, int rows, const float* panel, std::size_t panel_stride, int N, int depth,
+                    bool fresh, const Factor& factor, float* y) {
+    for (int n = 0; n < N; n += kTileColumns, panel += panel_stride) {
+        for (int i = 0; i < rows; i += kTileRows) {
+            const int inside = std::min(kTileRows, rows - i), columns = std::min(kTileColumns, N - n);
+            TileOutput out{y + static_cast<std::size_t>(i) * N + n, N, {}};
+            for (int r = 0; r < inside; ++r) out.factor[r] = factor(i + r);
+            const auto multiply = [&](const TileOutput& tile) {
+                multiply_tile<kPasses>(left, i, rows, panel, depth, fresh, tile);
+            };
+            if (inside == kTileRows && columns == kTileColumns) {
+                multiply(out);
+            } else {
+                multiply_at_edge(out, inside, columns, multiply);
+            }
         }
     }
 }
@@ -122,23 +153,11 @@ void multiply_rows(int begin, int end, int N, int K, int chunk_depth, Panels b, 
         int k = 0;
         do {
             const int depth = std::min(chunk_depth, K - k);
-            const Left left = load(first, rows, k, depth);
-            for (int n = 0; n < N; n += kTileColumns) {
-                const float* panel = b.data + n / kTileColumns * b.stride + static_cast<std::size_t>(k) * kTileColumns;
-                const int columns = std::min(kTileColumns, N - n);
-                for (int i = 0; i < rows; i += kTileRows) {
-                    Tile tile;
-                    if (kPasses > 0 || k > 0) tile = {};  // a running sum starts from 0 by itself
-                    float* out = y + static_cast<std::size_t>(first + i) * N + n;
-                    const int stored = std::min(kTileRows, rows - i);
-                    for (int r = 0; r < stored && k > 0; ++r) {
-                        const float* row = out + static_cast<std::size_t>(r) * N;
-                        std::copy(row, row + columns, tile.sum[r]);
-                    }
-                    multiply_tile<kPasses>(left, i, rows, panel, depth, k == 0, tile);
-                    store_tile(tile, stored, columns, k + depth == K, first + i, factor, out, N);
-                }
-            }
+            const bool finished = k + depth == K;
+            multiply_chunk<kPasses>(
+                load(first, rows, k, depth), rows, b.data + static_cast<std::size_t>(k) * kTileColumns, b.stride, N,
+                depth, k == 0, [&](int r) { return finished ? factor(first + r) : 1.0f; },
+                y + static_cast<std::size_t>(first) * N);
             k += depth;
         } while (k < K);
     }
@@ -174,11 +193,7 @@ void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_ou
     for_group_rows(groups, M, static_cast<std::size_t>(N) * K, [&](int e, int begin, int end) {
         const float factor = w_outer != nullptr ? w_outer[e] : 1.0f;
         const auto load = [&](int first, int rows, int n, int depth) {
-            float* rounded = scratch<LeftRows>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
-            for (int i = 0; i < rows; ++i) {
-                const float* row = dy + static_cast<std::size_t>(first + i) * N + n;
-                for (int j = 0; j < depth; ++j) rounded[i * depth + j] = bf16_round(row[j]);
-            }
+            const float* rounded = pack_left(dy + static_cast<std::size_t>(first) * N, rows, N, n, depth);
             return Left{rounded, nullptr, depth, 1};
         };
         multiply_rows<0>(begin, end, K, N, kChunkDepth,
@@ -187,26 +202,34 @@ void gemm_bf16_backward_input(const float* dy, const float* w, const float* w_ou
     });
 }
 
-void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, int M, int N, int K, float* dw) {
-    const Panels b = pack_rows(x, M, K);
-    const int tiles = (N + kTileRows - 1) / kTileRows, E = groups.E;
-    // Row tiles are dealt round the groups, so that every thread gets its share of the long ones.
-    parallel_ranges(tiles * E, 1, [&](int begin, int end) {
-        for (int e = 0; e < E; ++e) {
-            const int first_tile = (begin - e + E - 1) / E, last_tile = (end - e + E - 1) / E;
-            const std::size_t first_row = groups.offsets[e];
-            const auto load = [&](int first, int rows, int m, int depth) {
-                float* rounded = scratch<LeftRows>(static_cast<std::size_t>(kChunkRows) * kChunkDepth);
-                for (int i = 0; i < depth; ++i) {
-                    const float* row = dy + (first_row + m + i) * N + first;
-                    for (int j = 0; j < rows; ++j) rounded[i * rows + j] = bf16_round(row[j]);
-                }
-                return Left{rounded, nullptr, 1, rows};
+void gemm_bf16_backward_weight(const float* dy, const float* x, Groups groups, int, int N, int K, float* dw) {
+    // The work of group e is its rows times the row tiles of dw; threads take equal shares of the sum over groups. Both
+    // operands are packed a chunk of rows at a time, so that all tiles find it in the cache.
+    const int tiles = (N + kTileRows - 1) / kTileRows;
+    const auto share = [&](int e, int begin, int end) {
+        const int rows_of_group = groups.offsets[e + 1] - groups.offsets[e];
+        const int first = begin * kTileRows, columns = std::min(end * kTileRows, N) - first;
+        int m = 0;
+        do {
+            const int depth = std::min(kChunkDepth, rows_of_group - m);
+            const std::size_t row = static_cast<std::size_t>(groups.offsets[e]) + m;
+            const Panels b = pack_rows(x + row * K, depth, K);
+            const Left left{pack_left(dy + row * N, depth, N, first, columns), nullptr, 1, columns};
+            multiply_chunk<0>(left, columns, b.data, b.stride, K, depth, m == 0, [](int) { return 1.0f; },
+                              dw + (static_cast<std::size_t>(e) * N + first) * K);
+            m += depth;
+        } while (m < rows_of_group);
+    };
+    const auto weight = [&](int e) { return std::max(1, groups.offsets[e + 1] - groups.offsets[e]); };
+    int total = 0;
+    for (int e = 0; e < groups.E; ++e) total += weight(e) * tiles;
+    parallel_ranges(total, row_grain(static_cast<std::size_t>(kTileRows) * K), [&](int begin, int end) {
+        for (int e = 0, start = 0; e < groups.E; start += weight(e) * tiles, ++e) {
+            // Tile t lies at start + t * weight(e).
+            const auto tile_from = [&](int position) {
+                return std::clamp((position - start + weight(e) - 1) / weight(e), 0, tiles);
             };
-            multiply_rows<0>(first_tile * kTileRows, std::min(last_tile * kTileRows, N), K,
-                             groups.offsets[e + 1] - groups.offsets[e], kChunkDepth,
-                             {b.data + first_row * kTileColumns, b.stride}, load, [](int) { return 1.0f; },
-                             dw + static_cast<std::size_t>(e) * N * K);
+            if (tile_from(begin) < tile_from(end)) share(e, tile_from(begin), tile_from(end));
         }
     });
 }

@@ -29,10 +29,11 @@ constexpr int kTileRows = 6;
 constexpr int kTileColumns = 2 * kLanes;
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+typedef float UnalignedVector __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-struct alignas(64) Tile {
-    float sum[kTileRows][kTileColumns];
-};
+// The kLanes floats from x on.
+inline const UnalignedVector& lanes(const float* x) { return *reinterpret_cast<const UnalignedVector*>(x); }
+inline UnalignedVector& lanes(float* x) { return *reinterpret_cast<UnalignedVector*>(x); }
 
 // Left operand of a tile: element (row i, k) is row[i][k * step].
 struct TileRows {
@@ -40,13 +41,22 @@ struct TileRows {
     std::ptrdiff_t step;
 };
 
+// A whole tile of the output: row i is y[i * stride], and factor[i] multiplies its finished sums.
+struct TileOutput {
+    float* y;
+    std::ptrdiff_t stride;
+    float factor[kTileRows];
+};
+
+// Left to itself the compiler unrolls the loops over a tile only after it has decided what lives in registers.
+#define QUADS_UNROLL _Pragma("GCC unroll 8")
+
 // sum[i,:] += a[i,k] b[k,:] for one k; b is a packed panel (K, kTileColumns).
 QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float* b, int k,
                                                  Vector (&sum)[kTileRows][2]) {
     QUADS_CONTRACT_BLOCK
-    Vector b0, b1;
-    std::memcpy(&b0, b + k * kTileColumns, sizeof b0);
-    std::memcpy(&b1, b + k * kTileColumns + kLanes, sizeof b1);
+    const Vector b0 = lanes(b + k * kTileColumns), b1 = lanes(b + k * kTileColumns + kLanes);
+    QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
         const float value = a.row[i][k * a.step];
         sum[i][0] += value * b0;
@@ -54,43 +64,44 @@ QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float*
     }
 }
 
-// Vector by vector: one copy of the whole tile would be a call.
-inline void load_tile(const Tile& tile, Vector (&sum)[kTileRows][2]) {
+// y[i,j] = factor[i] * ((y[i,j], or 0 where the sum is fresh) + sum_k a[i,k] b[k,j]), ascending k, rounding at each
+// step.
+QUADS_CONTRACT_FUNCTION inline void multiply_running(const TileRows& a, const float* b, int K, bool fresh,
+                                                     const TileOutput& out) {
+    Vector sum[kTileRows][2];
+    QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
-        for (int half = 0; half < 2; ++half) std::memcpy(&sum[i][half], tile.sum[i] + half * kLanes, sizeof(Vector));
+        const float* y = out.y + i * out.stride;
+        sum[i][0] = fresh ? Vector{} : Vector(lanes(y));
+        sum[i][1] = fresh ? Vector{} : Vector(lanes(y + kLanes));
     }
-}
-inline void store_tile(const Vector (&sum)[kTileRows][2], Tile& tile) {
-    for (int i = 0; i < kTileRows; ++i) {
-        for (int half = 0; half < 2; ++half) std::memcpy(tile.sum[i] + half * kLanes, &sum[i][half], sizeof(Vector));
-    }
-}
-
-// tile[i,j] = (tile[i,j], or 0 where the sum is fresh) + sum_k a[i,k] b[k,j], ascending k, rounding at each step.
-QUADS_CONTRACT_FUNCTION inline void multiply_running(const TileRows& a, const float* b, int K, bool fresh, Tile& tile) {
-    Vector sum[kTileRows][2] = {};
-    if (!fresh) load_tile(tile, sum);
     for (int k = 0; k < K; ++k) add_products(a, b, k, sum);
-    store_tile(sum, tile);
+    QUADS_UNROLL
+    for (int i = 0; i < kTileRows; ++i) {
+        lanes(out.y + i * out.stride) = sum[i][0] * out.factor[i];
+        lanes(out.y + i * out.stride + kLanes) = sum[i][1] * out.factor[i];
+    }
 }
 
 // The same with the sums of NVFP4, K a multiple of 16: each block is summed from 0, exactly, and then added to the
-// tile. a and residual hold q * s; with two passes each block of b meets first a's and then residual's.
+// running sums. a and residual hold q * s; with two passes each block of b meets first a's and then residual's.
 template <int kPasses>
-QUADS_CONTRACT_FUNCTION inline void multiply_blocks(TileRows a, TileRows residual, const float* b, int K, Tile& tile) {
+QUADS_CONTRACT_FUNCTION inline void multiply_blocks(const TileRows& a, const TileRows& residual, const float* b, int K,
+                                                    const TileOutput& out) {
+    Vector sum[kTileRows][2] = {};
     for (int first = 0; first < K; first += kBlock) {
         for (int pass = 0; pass < kPasses; ++pass) {
             Vector dot[kTileRows][2] = {};
             for (int k = first; k < first + kBlock; ++k) add_products(pass == 0 ? a : residual, b, k, dot);
             for (int i = 0; i < kTileRows; ++i) {
-                for (int half = 0; half < 2; ++half) {
-                    Vector sum;
-                    std::memcpy(&sum, tile.sum[i] + half * kLanes, sizeof sum);
-                    sum += dot[i][half];
-                    std::memcpy(tile.sum[i] + half * kLanes, &sum, sizeof sum);
-                }
+                sum[i][0] += dot[i][0];
+                sum[i][1] += dot[i][1];
             }
         }
+    }
+    for (int i = 0; i < kTileRows; ++i) {
+        lanes(out.y + i * out.stride) = sum[i][0] * out.factor[i];
+        lanes(out.y + i * out.stride + kLanes) = sum[i][1] * out.factor[i];
     }
 }
 

@@ -28,32 +28,58 @@ Outer outer_of(float amax) {
     return {encode, 1.0f / encode};
 }
 
-// Quantises rows of K columns one at a time. Row-long loops over a scratch row instead of short ones over a block: a
-// compiler vectorises the former and unrolls the latter into a tangle.
-class RowQuantizer {
-public:
-    explicit RowQuantizer(int K) : K_(K), scaled_(blocks_of(K) * kBlock), code_(scaled_.size()) {}
+// Eight values or codes at a time, in the vector types of g++ and clang++: left to itself a compiler unrolls the loops
+// over a block into scalars.
+typedef std::uint32_t Words __attribute__((vector_size(32)));
+typedef std::int32_t Signed __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(32), aligned(4), may_alias));
+constexpr Words kNibbles = {0, 4, 8, 12, 16, 20, 24, 28};  // the place of each code in a word of eight
 
-    void operator()(const float* x, Outer outer, std::uint8_t* codes, std::uint8_t* scales) {
-        const float scale_factor = outer.encode * (1.0f / 6.0f);
-        for (int b = 0; b < blocks_of(K_); ++b) {
-            const int first = b * kBlock, columns = std::min(kBlock, K_ - first);
-            scales[b] = e4m3_encode(float_from_bits(amax_bits(x + first, columns)) * scale_factor);
-            const float scale = e4m3_decode(scales[b]) * outer.decode;
-            // A scale of 0 gives codes +0 whatever the values, where x * 0 would keep the sign of negative ones.
-            const float inverse = std::min(1.0f / scale, FLT_MAX);
-            for (int i = first; i < first + columns; ++i) scaled_[i] = scale == 0.0f ? 0.0f : x[i] * inverse;
-        }
-        const int padded = static_cast<int>(scaled_.size());
-        for (int i = 0; i < padded; ++i) code_[i] = e2m1_encode(scaled_[i]);  // clamps to +-6
-        for (int i = 0; i < padded / 2; ++i) codes[i] = static_cast<std::uint8_t>(code_[2 * i] | code_[2 * i + 1] << 4);
+// The codes of x[i] * inverse for a block: e2m1_encode of eight at a time, without its rule for NaN.
+void encode_block(const float* x, float inverse, std::uint8_t* codes) {
+    for (int half = 0; half < 2; ++half, codes += 4, x += 8) {
+        const Words bits = (Words)(*reinterpret_cast<const Floats*>(x) * inverse);
+        const Signed a = (Signed)(bits & 0x7FFFFFFFu);
+        const Signed minus_magnitude = (a > 0x3E800000) + (a >= 0x3F400000) + (a > 0x3FA00000) + (a >= 0x3FE00000) +
+                                       (a > 0x40200000) + (a >= 0x40600000) + (a > 0x40A00000);
+        const Words placed = ((bits >> 31) << 3 | (Words)(-minus_magnitude)) << kNibbles;
+        std::uint64_t two[4];
+        std::memcpy(two, &placed, sizeof two);
+        const std::uint64_t both = two[0] | two[1] | two[2] | two[3];
+        const std::uint32_t word = static_cast<std::uint32_t>(both | both >> 32);
+        for (int i = 0; i < 4; ++i) codes[i] = static_cast<std::uint8_t>(word >> (8 * i));
     }
+}
 
-private:
-    int K_;
-    std::vector<float> scaled_;         // x / (scale * g), zeros in the padding
-    std::vector<std::uint32_t> code_;
-};
+// x[i] = (q_i * scale) * outer for the 16 codes of a block: e2m1_decode of eight at a time.
+void decode_block(const std::uint8_t* codes, float scale, float outer, float* x) {
+    for (int half = 0; half < 2; ++half, codes += 4, x += 8) {
+        const std::uint32_t word = codes[0] | codes[1] << 8 | codes[2] << 16 | std::uint32_t{codes[3]} << 24;
+        const Words code = word >> kNibbles, magnitude = code & 7u;
+        const Words bits = magnitude < 2u ? magnitude * 0x3F000000u : (magnitude << 22) + (126u << 23);
+        *reinterpret_cast<Floats*>(x) = (Floats)(bits | (code & 8u) << 28) * scale * outer;
+    }
+}
+
+void quantize_block(const float* x, Outer outer, std::uint8_t* codes, std::uint8_t* scale_byte) {
+    *scale_byte = e4m3_encode(float_from_bits(amax_bits(x, kBlock)) * (outer.encode * (1.0f / 6.0f)));
+    const float scale = e4m3_decode(*scale_byte) * outer.decode;
+    // A scale of 0 gives codes +0 whatever the values, where x * 0 would keep the sign of negative ones.
+    if (scale == 0.0f) {
+        std::fill_n(codes, kBlock / 2, std::uint8_t{0});
+    } else {
+        encode_block(x, std::min(1.0f / scale, FLT_MAX), codes);
+    }
+}
+
+void quantize_row(const float* x, int K, Outer outer, std::uint8_t* codes, std::uint8_t* scales) {
+    const int whole = K / kBlock;
+    for (int b = 0; b < whole; ++b) quantize_block(x + b * kBlock, outer, codes + b * (kBlock / 2), scales + b);
+    if (whole == blocks_of(K)) return;
+    float last[kBlock] = {};
+    std::copy(x + whole * kBlock, x + K, last);
+    quantize_block(last, outer, codes + whole * (kBlock / 2), scales + whole);
+}
 
 // Outer scales of every row; rows of one group share theirs where the tensor says so. The outer scales that the tensor
 // stores (one per row or group) are written to `stored` unless it is nullptr.
@@ -78,23 +104,11 @@ std::vector<Outer> outer_scales(const std::vector<float>& amax, Groups groups, O
 
 void quantize_rows(const float* x, const std::vector<Outer>& outer, int K, Nvfp4 out) {
     parallel_ranges(static_cast<int>(outer.size()), kRowGrain, [&](int begin, int end) {
-        RowQuantizer quantize(K);
         for (std::size_t m = begin; m < static_cast<std::size_t>(end); ++m) {
-            quantize(x + m * K, outer[m], out.codes + m * code_bytes_of(K), out.scales + m * blocks_of(K));
+            quantize_row(x + m * K, K, outer[m], out.codes + m * code_bytes_of(K), out.scales + m * blocks_of(K));
         }
     });
 }
-
-// The two values of every byte of codes: one load a byte is the fastest way to decode without a vector of nibbles.
-struct PairValues {
-    PairValues() {
-        for (int byte = 0; byte < 256; ++byte) {
-            value[byte][0] = e2m1_decode(static_cast<std::uint8_t>(byte & 15));
-            value[byte][1] = e2m1_decode(static_cast<std::uint8_t>(byte >> 4));
-        }
-    }
-    float value[256][2];
-};
 
 // keep[k] = all ones if keys[k] is among the `count` largest keys, else 0; equal keys: the lower index comes first.
 // A bisection over the bits of the smallest kept key needs no sort.
@@ -191,19 +205,22 @@ void quantize_nvfp4(const float* x, Groups groups, int M, int K, Nvfp4 out) {
 
 void dequantize_nvfp4(Nvfp4 q, Groups groups, int, int K, bool with_outer, float* x) {
     check(K >= 1, "NVFP4 needs at least one column, but K is ", K, ". Pass a matrix with columns.");
-    static const PairValues pairs;
     for (int e = 0; e < groups.E; ++e) {
         const int first = groups.offsets[e];
         parallel_ranges(groups.offsets[e + 1] - first, kRowGrain, [&](int begin, int end) {
-            std::vector<float> value(blocks_of(K) * kBlock);
             for (std::size_t m = first + begin; m < static_cast<std::size_t>(first + end); ++m) {
                 const std::uint8_t* codes = q.codes + m * code_bytes_of(K);
-                for (int i = 0; i < code_bytes_of(K); ++i) std::memcpy(&value[2 * i], pairs.value[codes[i]], 8);
                 const float outer = !with_outer ? 1.0f : q.outer_scale == OuterScale::row ? q.outer[m] : q.outer[e];
                 for (int b = 0; b < blocks_of(K); ++b) {
                     const float scale = e4m3_decode(q.scales[m * blocks_of(K) + b]);
-                    const int last = std::min(K, (b + 1) * kBlock);
-                    for (int k = b * kBlock; k < last; ++k) x[m * K + k] = (value[k] * scale) * outer;
+                    float* block = x + m * K + b * kBlock;
+                    if ((b + 1) * kBlock <= K) {
+                        decode_block(codes + b * (kBlock / 2), scale, outer, block);
+                    } else {  // the padding is decoded beside x
+                        float last[kBlock];
+                        decode_block(codes + b * (kBlock / 2), scale, outer, last);
+                        std::copy_n(last, K - b * kBlock, block);
+                    }
                 }
             }
         });
@@ -228,14 +245,16 @@ void quantize_nvfp4_residual(const float* x, Nvfp4 main, Groups groups, int M, i
 void count_code_flips(const float* a, const float* b, int M, int K, int* flips) {
     const std::vector<float> amax_a = finite_row_amax(a, M, K, "NVFP4"), amax_b = finite_row_amax(b, M, K, "NVFP4");
     parallel_ranges(M, kRowGrain, [&](int begin, int end) {
-        RowQuantizer quantize(K);
         std::vector<std::uint8_t> codes_a(code_bytes_of(K)), codes_b(code_bytes_of(K)), scales(blocks_of(K));
         for (int m = begin; m < end; ++m) {
             const std::size_t first = static_cast<std::size_t>(m) * K;
-            quantize(a + first, outer_of(amax_a[m]), codes_a.data(), scales.data());
-            quantize(b + first, outer_of(amax_b[m]), codes_b.data(), scales.data());
+            quantize_row(a + first, K, outer_of(amax_a[m]), codes_a.data(), scales.data());
+            quantize_row(b + first, K, outer_of(amax_b[m]), codes_b.data(), scales.data());
             flips[m] = 0;
-            for (int k = 0; k < K; ++k) flips[m] += code_at(codes_a.data(), k) != code_at(codes_b.data(), k);
+            for (int i = 0; i < code_bytes_of(K); ++i) {  // the padding has codes 0 on both sides
+                const int different = codes_a[i] ^ codes_b[i];
+                flips[m] += ((different & 0x0F) != 0) + ((different & 0xF0) != 0);
+            }
         }
     });
 }

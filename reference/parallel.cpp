@@ -106,13 +106,15 @@ private:
 };
 
 int requested_threads = 0;
+std::atomic<int> shares{0};
 thread_local bool inside_job = false;
 
 int machine_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-// Built at its first use, large enough for any number of threads asked for by then.
+// One for each thread that calls, so that callers do not wait for each other. Built at its first use, large enough for
+// any number of threads asked for by then.
 Pool& pool() {
-    static Pool instance(std::max(threads(), machine_threads()));
+    thread_local Pool instance(std::max(threads(), machine_threads()));
     return instance;
 }
 
@@ -125,9 +127,13 @@ void set_threads(int threads) {
 
 int threads() { return requested_threads > 0 ? requested_threads : machine_threads(); }
 
+MachineShare::MachineShare() { ++shares; }
+MachineShare::~MachineShare() { --shares; }
+
 void parallel_ranges(int n, int grain, const std::function<void(int, int)>& body) {
     if (n <= 0) return;
-    const int wanted = inside_job ? 1 : std::min(threads(), n / std::max(1, grain));
+    const int available = inside_job ? 1 : threads() / std::max(1, shares.load());
+    const int wanted = std::min(available, n / std::max(1, grain));
     if (wanted <= 1) return body(0, n);
     const int parts = std::min(wanted, pool().size());
     pool().run([&](int part) {

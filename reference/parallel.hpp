@@ -9,6 +9,16 @@ namespace quads {
 void set_threads(int threads);
 int threads();
 
+// While it lives, its thread is one of several that work side by side, and the parallel calls of each get only their
+// share of threads(). Work that is split at the top waits less than work that is split in every operation.
+class MachineShare {
+public:
+    MachineShare();
+    ~MachineShare();
+    MachineShare(const MachineShare&) = delete;
+    MachineShare& operator=(const MachineShare&) = delete;
+};
+
 // Calls body(begin, end) on disjoint ranges that cover 0 .. n-1, in parallel. `grain` is the smallest range worth a
 // thread. An exception thrown by a body is rethrown here. Calls from inside a body run in that thread.
 void parallel_ranges(int n, int grain, const std::function<void(int, int)>& body);

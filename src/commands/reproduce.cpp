@@ -1,10 +1,16 @@
 #include <unistd.h>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <sstream>
+#include <thread>
 
+#include "reference/parallel.hpp"
 #include "src/commands/commands.hpp"
 #include "src/commands/run_options.hpp"
 #include "src/files.hpp"
@@ -22,27 +28,45 @@ std::vector<Mode> modes_of(const std::string& list) {
     return modes;
 }
 
-// One status line for the run in progress: rewritten in place on a terminal, a new line now and then elsewhere.
+// The runs in progress, a line each: rewritten in place on a terminal, a new line now and then elsewhere.
 class Progress {
 public:
-    explicit Progress(int runs) : runs_(runs), terminal_(isatty(STDOUT_FILENO)) {}
+    explicit Progress(long steps) : remaining_(steps), terminal_(isatty(STDOUT_FILENO)) {}
 
-    void step(int run, const RunConfig& config, const StepRecord& r) {
-        ++done_here_;
-        const int remaining = (runs_ - run) * config.steps - r.step - 1;
-        if (!terminal_ && r.step % 60 != 0 && r.step + 1 != config.steps) return;
+    // Steps that an earlier call has done.
+    void skip(int steps) { remaining_ -= steps; }
+
+    void step(const RunConfig& config, const StepRecord& r) {
+        ++done_;
+        --remaining_;
+        const bool last = r.step + 1 == config.steps;
+        if (!terminal_ && r.step % 60 != 0 && !last) return;
         const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-        std::printf("%s%-12s seed %u  step %4d of %d  reward %.3f  mean gap %.4f  max gap %6.3f  %.2f s/step  ETA %s%s",
-                    terminal_ ? "\r" : "", name_of(config.mode).c_str(), config.seed, r.step + 1, config.steps,
-                    r.reward, r.mismatch.gap_mean, r.mismatch.gap_max, r.seconds,
-                    clock_text(elapsed / done_here_ * remaining).c_str(), terminal_ ? "  " : "\n");
-        if (terminal_ && r.step + 1 == config.steps) std::printf("\n");
+        char line[200];
+        std::snprintf(line, sizeof line,
+                      "%-12s seed %u  step %4d of %d  reward %.3f  mean gap %.4f  max gap %6.3f  %.2f s/step  ETA %s",
+                      name_of(config.mode).c_str(), config.seed, r.step + 1, config.steps, r.reward,
+                      r.mismatch.gap_mean, r.mismatch.gap_max, r.seconds,
+                      clock_text(elapsed / static_cast<double>(done_) * static_cast<double>(remaining_)).c_str());
+        if (terminal_) {
+            const std::size_t drawn = lines_.size();
+            lines_[{config.mode, config.seed}] = line;
+            if (drawn > 0) std::printf("\033[%zuA", drawn);  // up to the first of the lines
+            if (last) {                                      // it moves above the others, to stay
+                std::printf("%s\033[K\n", line);
+                lines_.erase({config.mode, config.seed});
+            }
+            for (const auto& running : lines_) std::printf("%s\033[K\n", running.second.c_str());
+        } else {
+            std::printf("%s\n", line);
+        }
         std::fflush(stdout);
     }
 
 private:
-    int runs_, done_here_ = 0;
+    long done_ = 0, remaining_;
     bool terminal_;
+    std::map<std::pair<Mode, std::uint32_t>, std::string> lines_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -54,14 +78,98 @@ std::optional<RunLog> finished_log(const std::string& path, const RunConfig& con
     return log;
 }
 
-void write_results(const std::string& out, const RunTable& runs, Report& report) {
-    report.results = summary_table(runs);
-    write_file_atomically(out + "/summary.json", summary_json(runs));
-    write_file_atomically(out + "/results.md", markdown_table(report.results));
-    write_file_atomically(out + "/reward.svg", chart_svg(reward_chart(report.runs)));
-    write_file_atomically(out + "/gap.svg", chart_svg(gap_mean_chart(report.runs)));
-    write_file_atomically(out + "/report.html", report_html(report));
-}
+// Trains the runs that are not finished, several side by side on a CPU, and writes the results after each.
+class Reproduction {
+public:
+    Reproduction(const Operations& operations, std::vector<RunConfig> configs, std::string out, std::string command)
+        : operations_(operations),
+          configs_(std::move(configs)),
+          out_(std::move(out)),
+          command_(std::move(command)),
+          logs_(configs_.size()),
+          progress_(static_cast<long>(configs_.size()) * configs_[0].steps) {}
+
+    Table run() {
+        for (std::size_t i = 0; i < configs_.size(); ++i) {
+            logs_[i] = finished_log(log_path(configs_[i]), configs_[i]);
+            if (logs_[i]) progress_.skip(configs_[i].steps);
+        }
+        // A GPU runs one at a time; CPU cores are best used by a run each (see MachineShare).
+        const int missing = static_cast<int>(std::count(logs_.begin(), logs_.end(), std::nullopt));
+        const bool on_gpu = operations_.device == std::string("cuda");
+        std::vector<std::thread> workers;
+        for (int i = 1; i < (on_gpu ? 1 : std::min(threads(), missing)); ++i) workers.emplace_back([this] { work(); });
+        work();
+        for (std::thread& worker : workers) worker.join();
+        if (error_) std::rethrow_exception(error_);
+        return write_results();
+    }
+
+private:
+    std::string name(const RunConfig& config) const {
+        return out_ + "/" + name_of(config.mode) + "_seed" + std::to_string(config.seed);
+    }
+    std::string log_path(const RunConfig& config) const { return name(config) + ".jsonl"; }
+
+    // Takes the next unfinished run until there is none. Everything outside train() happens under the lock.
+    void work() {
+        const MachineShare share;
+        std::unique_lock<std::mutex> lock(mutex_);
+        try {
+            while (next_ < configs_.size() && !error_) {
+                const std::size_t i = next_++;
+                if (logs_[i]) continue;
+                lock.unlock();
+                train_one(configs_[i]);
+                lock.lock();
+                logs_[i] = read_run_log(log_path(configs_[i]));
+                write_results();  // so that a broken reproduction is already readable
+            }
+        } catch (...) {
+            if (!lock.owns_lock()) lock.lock();
+            if (!error_) error_ = std::current_exception();
+        }
+    }
+
+    void train_one(const RunConfig& config) {
+        const std::string checkpoint = name(config) + ".safetensors";
+        bool first = true;
+        train(operations_, config, {log_path(config), checkpoint, std::ifstream(checkpoint).good()},
+              [&](const StepRecord& r) {
+                  const std::lock_guard<std::mutex> lock(mutex_);
+                  if (first) progress_.skip(r.step);  // done before this run was resumed
+                  first = false;
+                  progress_.step(config, r);
+              });
+    }
+
+    Table write_results() const {
+        RunTable runs;
+        Report report{"QUADS: reward and trainer-rollout gap", command_, {}, {}};
+        for (std::size_t i = 0; i < configs_.size(); ++i) {
+            if (!logs_[i]) continue;
+            const RunConfig& config = configs_[i];
+            for (const Record& record : logs_[i]->steps) runs[config.mode][config.seed].push_back(step_of(record));
+            report.runs.push_back({name_of(config.mode), config.seed, *logs_[i]});
+        }
+        report.results = summary_table(runs);
+        write_file_atomically(out_ + "/summary.json", summary_json(runs));
+        write_file_atomically(out_ + "/results.md", markdown_table(report.results));
+        write_file_atomically(out_ + "/reward.svg", chart_svg(reward_chart(report.runs)));
+        write_file_atomically(out_ + "/gap.svg", chart_svg(gap_mean_chart(report.runs)));
+        write_file_atomically(out_ + "/report.html", report_html(report));
+        return report.results;
+    }
+
+    const Operations& operations_;
+    const std::vector<RunConfig> configs_;
+    const std::string out_, command_;
+    std::mutex mutex_;  // guards all that follows
+    std::vector<std::optional<RunLog>> logs_;
+    std::size_t next_ = 0;
+    std::exception_ptr error_;
+    Progress progress_;
+};
 
 }  // namespace
 
@@ -89,38 +197,17 @@ int reproduce_command(const std::vector<std::string>& raw) {
 
     std::string command = "quads reproduce";
     for (const std::string& argument : raw) command += " " + argument;
-    RunTable runs;
-    Report report{"QUADS: reward and trainer-rollout gap", command, {}, {}};
-    int run = 0;
-    bool stale = false;  // a finished run was read since the results were written
-    Progress progress(static_cast<int>(modes.size()) * seeds);
+    std::vector<RunConfig> configs;
     for (int s = 0; s < seeds; ++s) {
         for (Mode mode : modes) {
-            RunConfig config = base;
-            config.mode = mode;
-            config.seed = base.seed + static_cast<std::uint32_t>(s);
-            const std::string name = out + "/" + name_of(mode) + "_seed" + std::to_string(config.seed);
-            const std::string path = name + ".jsonl";
-            std::vector<StepRecord>& steps = runs[mode][config.seed];
-            std::optional<RunLog> log = finished_log(path, config);
-            stale = log.has_value();
-            if (log) {
-                for (const Record& record : log->steps) steps.push_back(step_of(record));
-            } else {
-                const std::string checkpoint = name + ".safetensors";
-                steps = train(operations, config, {path, checkpoint, std::ifstream(checkpoint).good()},
-                              [&](const StepRecord& r) { progress.step(run, config, r); });
-                log = read_run_log(path);
-            }
-            report.runs.push_back({name_of(mode), config.seed, *std::move(log)});
-            ++run;
-            // After every run that was trained, so that a broken reproduction is already readable.
-            if (!stale) write_results(out, runs, report);
+            configs.push_back(base);
+            configs.back().mode = mode;
+            configs.back().seed = base.seed + static_cast<std::uint32_t>(s);
         }
     }
-    if (stale) write_results(out, runs, report);
+    const Table results = Reproduction(operations, std::move(configs), out, command).run();
     std::printf("\n%s\nLogs, summary.json and report.html are in %s. Open %s/report.html in a browser.\n",
-                text_table(report.results).c_str(), out.c_str(), out.c_str());
+                text_table(results).c_str(), out.c_str(), out.c_str());
     return 0;
 }
 

@@ -54,7 +54,9 @@ $(VERIFY): $(VERIFY_OBJECTS) $(C_LIBRARY)
 
 # --- Labs: the student's file, the tests tagged [labNN], and the reference beside them ---
 # LAB=03 checks notebooks/labs/03_*.cpp; SUBMISSION=folder takes the file from there; SOLUTION=1 checks the reference.
+# What the compiler says is kept beside the program, because a grade is given for a file that does not compile, too.
 LABS := 01 02 03 04 05 06 07
+LAB_TESTS := $(LABS:%=$(BUILD)/tests/labs/lab%.o)
 LAB ?=
 SUBMISSION ?= notebooks/labs
 SOLUTION ?=
@@ -84,17 +86,23 @@ else
 lab08 = $(MAKE) -s verify OP=gemm_w4a4 KERNEL=$(LAB_CU)
 endif
 
-grade: $(LABS:%=$(BUILD)/labs/lab%) ## a line of JSON per lab: tests passed, score; SUBMISSION=folder
-	@for lab in $(LABS); do $(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $(BUILD)/labs/lab$$lab $$lab --json; done
+grade: $(LAB_TESTS) $(BUILD)/tests/main.o $(C_LIBRARY) ## a line of JSON per lab: tests passed, score; SUBMISSION=folder
+	@test -d '$(SUBMISSION)' || { echo "There is no folder $(SUBMISSION)." >&2; exit 1; }
+	@$(MAKE) -s -k $(LABS:%=$(BUILD)/labs/lab%) > /dev/null 2>&1; \
+	for lab in $(LABS); do \
+	    $(if $(SOLUTION),LAB_SOLUTION=1) tests/labs/run_lab $(BUILD)/labs/lab$$lab $$lab --json; \
+	done
 
 $(BUILD)/labs/lab%: $(BUILD)/tests/labs/lab%.o $(BUILD)/tests/main.o $(C_LIBRARY) FORCE
-	@mkdir -p $(@D)
-	@test -e $(SUBMISSION)/$*_*.cpp || { echo "There is no file $(SUBMISSION)/$*_*.cpp."; exit 1; }
-	@$(CXX) $(filter-out -MMD -MP,$(FLAGS)) $(SUBMISSION)/$*_*.cpp $(filter-out FORCE,$^) \
-	    -Wl,-rpath,'$$ORIGIN/..' $(CATCH_LIBS) -o $@
+	@mkdir -p $(@D); rm -f $@
+	@set -- '$(SUBMISSION)'/$*_*.cpp; \
+	if [ ! -e "$$1" ]; then echo "There is no file $$1."; \
+	elif [ $$# -gt 1 ]; then echo "Expected one file, found $$# of them: $$*."; \
+	else $(CXX) $(filter-out -MMD -MP,$(FLAGS)) -Wno-unused-parameter "$$1" $(filter-out FORCE,$^) \
+	    -Wl,-rpath,'$$ORIGIN/..' $(CATCH_LIBS) -o $@; fi > $@.log 2>&1; \
+	cat $@.log >&2; test -e $@
 
 # The tests use all of this through scripts; built here, it is built in parallel and once.
-LAB_TESTS := $(LABS:%=$(BUILD)/tests/labs/lab%.o)
 .SECONDARY: $(LAB_TESTS)
 test: $(C_LIBRARY) $(VERIFY) $(LAB_TESTS)
 
@@ -121,5 +129,8 @@ $(VENV)/ready: notebooks/requirements.txt
 	    $$as_root apt-get install -y -q --no-install-recommends python3 python3-venv > /dev/null 2>&1; \
 	    $(PYTHON) -m venv --clear $(VENV); } || \
 	    { echo "Python's venv is missing; install it with: sudo apt-get install python3 python3-venv"; exit 1; }
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r notebooks/requirements.txt
+	@echo "Installing the packages of notebooks/requirements.txt into $(VENV)"
+	@$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r notebooks/requirements.txt || { \
+	    echo "pip could not install notebooks/requirements.txt: that takes $(PYTHON) 3.11 or newer (this is" \
+	        "$$($(PYTHON) -V 2>&1)) and a package index in reach, PyPI or the one pip is configured for."; exit 1; }
 	@touch $@

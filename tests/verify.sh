@@ -71,7 +71,13 @@ flaw gemm_w4a4 'nibble order' 's/code_at\(x, i\)/code_at(x, i ^ 1)/'
 flaw gemm_w4a4 'block order' 's/for \(int b = 0; b < B; \+\+b\)/for (int b = B - 1; b >= 0; --b)/'
 flaw gemm_w4a4 'E4M3 subnormals' \
     's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? 0.0f : quads::e4m3_decode(\1[\2]))/g'
-flaw gemm_w4a4 'missing global scale' 's/acc \* \(.*\);/acc;/'
+flaw gemm_w4a4 'E4M3 subnormals: scale bytes 0x00' \
+    's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? (8 + \1[\2]) \/ 1024.0f : quads::e4m3_decode(\1[\2]))/g'
+flaw gemm_w4a4 'missing global scale: ' 's/acc \* \(.*\);/acc;/'
+flaw gemm_w4a4 'missing global scale of x' 's/x_outer\[m\] \* //'
+flaw gemm_w4a4 'missing global scale of w' 's/ \* w_outer\[0\]//'
+flaw gemm_w4a4 'last block left out' 's/b < B;/b < K \/ 16;/'
+flaw gemm_w4a4 'four times too large' 's/ \* 0.25f//'
 flaw gemm_w4a4 'global scale inside the sum' 's/(\* 0.25f \* scale);/\1 * (x_outer[m] * w_outer[0]);/' \
     's/acc \* \(.*\);/acc;/'
 flaw gemm_w4a4 'order of the global scales' 's/acc \* \((.*)\);/acc * \1;/'

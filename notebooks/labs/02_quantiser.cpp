@@ -5,6 +5,8 @@
 
 namespace student {
 
-void quantize_row(const float*, int, std::uint8_t*, std::uint8_t*, float*) { throw NotWritten("quantize_row"); }
+void quantize_row(const float* x, int K, std::uint8_t* codes, std::uint8_t* scales, float* outer) {
+    throw NotWritten("quantize_row");
+}
 
 }  // namespace student

@@ -7,14 +7,15 @@
 
 namespace student {
 
-void quantize_residual(const float*, const std::uint8_t*, const std::uint8_t*, const float*, int, int, float,
-                       std::uint8_t*, std::uint8_t*) {
+void quantize_residual(const float* x, const std::uint8_t* codes, const std::uint8_t* scales, const float* outer, int M,
+                       int K, float ratio, std::uint8_t* residual_codes, std::uint8_t* residual_scales) {
     throw NotWritten("quantize_residual");
 }
 
-void gemm_w4a4_residual(const std::uint8_t*, const std::uint8_t*, const float*, const std::uint8_t*,
-                        const std::uint8_t*, const std::uint8_t*, const std::uint8_t*, const float*, int, int, int,
-                        float*) {
+void gemm_w4a4_residual(const std::uint8_t* x_codes, const std::uint8_t* x_scales, const float* x_outer,
+                        const std::uint8_t* residual_codes, const std::uint8_t* residual_scales,
+                        const std::uint8_t* w_codes, const std::uint8_t* w_scales, const float* w_outer, int M, int N,
+                        int K, float* y) {
     throw NotWritten("gemm_w4a4_residual");
 }
 

@@ -6,8 +6,12 @@
 
 namespace student {
 
-void backward_input(const float*, const float*, float, int, int, int, float*) { throw NotWritten("backward_input"); }
+void backward_input(const float* dy, const float* w, float w_outer, int M, int N, int K, float* dx) {
+    throw NotWritten("backward_input");
+}
 
-void backward_weight(const float*, const float*, int, int, int, float*) { throw NotWritten("backward_weight"); }
+void backward_weight(const float* dy, const float* x, int M, int N, int K, float* dw) {
+    throw NotWritten("backward_weight");
+}
 
 }  // namespace student

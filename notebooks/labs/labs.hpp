@@ -2,7 +2,8 @@
 // by
 //   make lab LAB=NN
 // Matrices are row-major and dense; letters of dimensions: reference/dims.hpp. Bits count: a result is right if every
-// bit is. The headers under reference/ are the specification; the .cpp files beside them are the solutions.
+// bit is. The headers under reference/ are the specification; the .cpp files beside them are the solutions (codecs are
+// in the header itself).
 #pragma once
 
 #include <cstdint>

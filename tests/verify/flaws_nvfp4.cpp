@@ -129,7 +129,10 @@ enum class Gemm {
     nibbles,
     descending,
     flush,
+    hidden_bit,
     no_outer,
+    no_x_outer,
+    no_w_outer,
     outer_inside,
     outer_order,
     half,
@@ -138,6 +141,8 @@ enum class Gemm {
     toward_zero,
     split,
     one_scale,
+    whole_blocks,
+    doubled_codes,
     transposed,
     residual_missing,
     residual_first,
@@ -145,7 +150,11 @@ enum class Gemm {
     scale_first
 };
 
-float decode_scale(int byte, Gemm flaw) { return flaw == Gemm::flush && byte < 8 ? 0.0f : e4m3_value(byte); }
+float decode_scale(int byte, Gemm flaw) {
+    if (flaw == Gemm::flush && byte < 8) return 0.0f;
+    if (flaw == Gemm::hidden_bit && byte < 8) return (8 + byte) / 1024.0f;
+    return e4m3_value(byte);
+}
 
 // A sum in fp16, which has 11 significant bits.
 float half_sum(float a, float b) { return static_cast<float>(round_small(a + b, 10, -14, 65504, Rounding::even)); }
@@ -210,7 +219,7 @@ private:
 
 void gemm_w4a4(const Case& c, Arrays& out, bool residual, Gemm flaw) {
     const auto [M, N, K] = c.size;
-    const int B = blocks_of(K), w_place = residual ? 5 : 3;
+    const int B = blocks_of(K), summed = flaw == Gemm::whole_blocks ? K / kBlock : B, w_place = residual ? 5 : 3;
     const auto row_of = [&](int place, int row) {
         return Row{c.in[place].as<std::uint8_t>() + row * 8 * B, c.in[place + 1].as<std::uint8_t>() + row * B};
     };
@@ -218,17 +227,19 @@ void gemm_w4a4(const Case& c, Arrays& out, bool residual, Gemm flaw) {
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) {
             const Row x = row_of(0, m), r = residual ? row_of(3, m) : x, w = row_of(w_place, n);
-            const float x_outer = c.in[2].as<float>()[m], factor = x_outer * w_outer;
+            const float x_outer = c.in[2].as<float>()[m];
+            const float factor =
+                (flaw == Gemm::no_x_outer ? 1.0f : x_outer) * (flaw == Gemm::no_w_outer ? 1.0f : w_outer);
             const bool second_pass = residual && flaw != Gemm::residual_missing;
             Accumulator acc(flaw, factor);
-            for (int i = 0; i < B; ++i) {
+            for (int i = 0; i < summed; ++i) {
                 const int b = flaw == Gemm::descending ? B - 1 - i : i;
                 if (second_pass && flaw == Gemm::residual_first) acc.add_block(r, w, b);
                 acc.add_block(x, w, b);
                 if (second_pass && flaw != Gemm::residual_first && flaw != Gemm::residual_last) acc.add_block(r, w, b);
             }
             for (int b = 0; b < B && flaw == Gemm::residual_last; ++b) acc.add_block(r, w, b);
-            float y = acc.result();
+            float y = acc.result() * (flaw == Gemm::doubled_codes ? 4 : 1);
             if (flaw == Gemm::outer_order)
                 y = y * x_outer * w_outer;
             else if (flaw != Gemm::no_outer && flaw != Gemm::outer_inside)
@@ -257,7 +268,11 @@ std::vector<Flaw> gemm_flaws(bool residual) {
          "nibble order: the even column is in the low nibble (bits 0-3); one operand was read the other way"},
         {Gemm::descending, "block order: the terms of the blocks must be added in ascending order, these descend"},
         {Gemm::flush, "E4M3 subnormals: scale bytes 0x01 to 0x07 are byte * 2^-9, they were taken as 0"},
+        {Gemm::hidden_bit,
+         "E4M3 subnormals: scale bytes 0x00 to 0x07 are byte * 2^-9, they were given the hidden bit of normal numbers"},
         {Gemm::no_outer, "missing global scale: the sum must be multiplied by RN(x_outer[m] * w_outer)"},
+        {Gemm::no_x_outer, "missing global scale of x: the sum must be multiplied by RN(x_outer[m] * w_outer)"},
+        {Gemm::no_w_outer, "missing global scale of w: the sum must be multiplied by RN(x_outer[m] * w_outer)"},
         {Gemm::outer_inside, "global scale inside the sum: multiply once, after the last block"},
         {Gemm::outer_order,
          "order of the global scales: y = acc * RN(x_outer[m] * w_outer), not (acc * x_outer[m]) * w_outer"},
@@ -271,6 +286,8 @@ std::vector<Flaw> gemm_flaws(bool residual) {
         {Gemm::split,
          "two partial sums (even and odd blocks): the order of the sum over blocks is fixed, one ascending chain"},
         {Gemm::one_scale, "scale index: the first block's scale was used for every block of the row"},
+        {Gemm::whole_blocks, "last block left out: there are ceil(K / 16) blocks, and the last one may be partial"},
+        {Gemm::doubled_codes, "four times too large: products of doubled E2M1 values must be divided by 4"},
         {Gemm::transposed, "transposed output: y is (M, N), row-major"},
         {Gemm::residual_missing, "missing second pass: the residual's terms were not added"},
         {Gemm::residual_first, "order of the passes: in each block the main term comes first, then the residual term"},

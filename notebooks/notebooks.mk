@@ -77,7 +77,9 @@ endif
 
 # Lab 08 is the verify tool on a .cu file.
 LAB_CU = $(if $(SOLUTION),tests/verify/templates/gemm_w4a4.cu,$(wildcard $(SUBMISSION)/08_*.cu))
-ifeq ($(LAB_NVCC),)
+ifeq ($(LAB_CU),)
+lab08 = echo "There is no file $(SUBMISSION)/08_*.cu."; exit 1
+else ifeq ($(LAB_NVCC),)
 lab08 = echo "Lab 08 needs nvcc, which was not found. Install the CUDA toolkit, or pass NVCC=/path/to/nvcc."; exit 1
 else ifeq ($(NVCC),)
 lab08 = mkdir -p $(BUILD)/labs && $(LAB_NVCC) -std=c++17 -I. -c $(LAB_CU) -o $(BUILD)/labs/lab08.o && \

@@ -16,7 +16,7 @@ reason_to_skip() {
         "make test" | "make test "* | "make exhaustive") echo "this is one of its tests" ;;
         "make demo" | "make reproduce" | "make base" | "make bench")
             echo "minutes; tests/command_line.sh runs the program" ;;
-        "make notebooks" | "make test-notebooks") echo "needs packages from the network" ;;
+        "make notebooks" | "make test-notebooks") echo "a part of .ci/run of its own" ;;
         "make cuda"* | "make test-gpu" | "make bench-gpu"*) echo "needs a GPU" ;;
     esac
 }

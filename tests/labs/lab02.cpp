@@ -75,10 +75,10 @@ TEST_CASE("4. small blocks: subnormal scales, and codes 0 where the scale is 0",
 }
 
 TEST_CASE("5. the order of the operations decides rare roundings", "[lab02]") {
-    // Row and block amax for which a * (Se / 6) and (a * Se) / 6 round to different scales.
+    // Row and block amax for which a / 6 * Se, a * Se / 6 and Se * (a * fl(1/6)) all round to the scale below, 0x7A.
     Floats x(32, 0.0f);
-    x[0] = 1.015625f;
-    x[16] = 0.76171875f;
+    x[0] = 1.5f;
+    x[16] = 1.125f;
     REQUIRE(int(quantized(x).scales[1]) == 0x7B);
 }
 

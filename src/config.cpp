@@ -11,6 +11,7 @@
 #include "reference/check.hpp"
 #include "src/json_text.hpp"
 #include "src/nearest.hpp"
+#include "src/task.hpp"
 
 namespace quads {
 namespace {
@@ -21,6 +22,10 @@ using nlohmann::json;
 const std::vector<std::string>& names_of(Mode) {
     static const std::vector<std::string> names{"bf16",       "fp8",      "naive", "weight_only", "symmetric",
                                                 "asymmetric", "residual", "quads", "quads_token"};
+    return names;
+}
+const std::vector<std::string>& names_of(TaskKind) {
+    static const std::vector<std::string> names{"chain", "sketch"};
     return names;
 }
 const std::vector<std::string>& names_of(Scope) {
@@ -55,6 +60,8 @@ Enum enum_from_name(const std::string& key, const std::string& name) {
     fail("there is no ", key, " '", name, "'; the nearest is ", nearest_name(name, names), " (valid: ", list, ").");
 }
 
+struct Write;
+
 // The one list of keys, with the range of every number: visit(name, member, lowest, highest).
 template <typename Visit>
 void fields(ModelConfig& c, Visit& visit) {
@@ -70,6 +77,8 @@ void fields(ModelConfig& c, Visit& visit) {
 template <typename Visit>
 void fields(TaskConfig& c, Visit& visit) {
     visit("digits", c.digits, 2, 1000);
+    // The default stays unwritten: logs and checkpoints from before there was a second task keep their bytes.
+    if (!std::is_same_v<Visit, Write> || c.kind != TaskKind::chain) visit("kind", c.kind);
 }
 template <typename Visit>
 void fields(QuantizationConfig& c, Visit& visit) {
@@ -336,9 +345,10 @@ void validate(const RunConfig& config) {
           ", expected a multiple of 'model.heads' = ", model.heads, ".");
     check(model.active_experts <= model.experts, "'model.active_experts' is ", model.active_experts,
           ", expected at most 'model.experts' = ", model.experts, ".");
-    const int length = 3 * config.task.digits - 1;
+    const int prompt = prompt_tokens(config.task), response = response_tokens(config.task);
+    const int length = prompt + response;
     check(model.positions >= length, "'model.positions' is ", model.positions, ", expected at least ", length,
-          " for a chain of ", config.task.digits, " digits (prompt 2 * digits, response digits - 1).");
+          " for ", config.task.digits, " digits (prompt ", prompt, ", response ", response, ").");
     const std::int64_t rows = std::int64_t{config.grpo.prompts} * config.grpo.group * length;
     check(rows <= 1 << 22, "'grpo.prompts' * 'grpo.group' responses of ", length, " tokens are ", rows,
           " rows, expected at most ", 1 << 22, "; make the batch smaller.");

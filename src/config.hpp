@@ -25,8 +25,11 @@ struct ModelConfig {
     int positions = 24;      // longest sequence, prompt and response
 };
 
+enum class TaskKind { chain, sketch };
+
 struct TaskConfig {
-    int digits = 8;  // chain length: prompt 2 * digits tokens, response digits - 1 running values
+    int digits = 8;                    // of the program behind a problem, see src/task.hpp
+    TaskKind kind = TaskKind::chain;
 };
 
 // The numeric path of the two engines; one row of the table of modes.
@@ -89,11 +92,11 @@ struct EvaluationConfig {
 };
 
 struct PretrainConfig {
-    int sequences = 512;  // random correct chains per step
+    int sequences = 512;  // random problems with a right response per step
     float learning_rate = 2e-3f;
     int warmup_steps = 50;
     int max_steps = 600;
-    float target = 0.45f;  // stop when the mean probability of a whole correct chain reaches this
+    float target = 0.45f;  // stop when the mean probability of a right response reaches this
     float balance = 1e-2f;
 };
 

@@ -22,16 +22,16 @@ GapReport measure_gap(const Operations& operations, const RunConfig& config, con
     const SequenceTree tree = task_tree(config.task, config.grpo.prompts, config.grpo.group);
     const Numerics trainer = trainer_numerics(config.mode, config.quantization);
     const Numerics rollout = rollout_numerics(config.mode, config.quantization);
-    const ChainTask task(config.task, config.heldout);
-    const std::vector<Chain> chains = task.training_chains(config.seed, 0, tree.prompts);
+    const Task task(config.task, config.heldout);
+    const std::vector<Problem> problems = task.training_problems(config.seed, 0, tree.prompts);
 
     Learner learner(operations, config.model, trainer, tree, config.optimizer);
     learner.load({parameters, {}, {}, 0});
     RolloutEngine engine(operations, config.model, rollout, tree);
     engine.synchronize(learner.master());
     const float temperature = config.grpo.temperature;
-    const Responses responses = engine.generate(chains, temperature, config.seed, 0);
-    const TrainerScores scores = learner.score(chains, responses.tokens, temperature, nullptr);
+    const Responses responses = engine.generate(problems, temperature, config.seed, 0);
+    const TrainerScores scores = learner.score(problems, responses.tokens, temperature, nullptr);
 
     GapReport report;
     report.router_flip_fraction = learner.router_flip_fraction(engine.trace());
@@ -44,7 +44,7 @@ GapReport measure_gap(const Operations& operations, const RunConfig& config, con
         mixed.activations = activations;
         RolloutEngine other(operations, config.model, mixed, tree);
         other.synchronize(learner.master());
-        return other.score(chains, responses.tokens, temperature).logp;
+        return other.score(problems, responses.tokens, temperature).logp;
     };
     const std::vector<float> drifted = rollout_with(trainer.weights, trainer.activations);
     const std::vector<float> rollout_weights = rollout_with(rollout.weights, trainer.activations);

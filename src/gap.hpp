@@ -21,7 +21,7 @@ struct GapReport {
     double router_flip_fraction = 0, code_flip_fraction = 0;
 };
 
-// One batch of config.grpo.prompts training chains of step 0, under config.mode.
+// One batch of config.grpo.prompts training problems of step 0, under config.mode.
 GapReport measure_gap(const Operations& operations, const RunConfig& config, const std::vector<float>& parameters);
 
 }  // namespace quads

@@ -62,12 +62,12 @@ int Learner::source_row(int sequence, int j) const {
     return sequence / tree_.group * tree_.rows_per_prompt() + tree_.prompt - 1;
 }
 
-TrainerScores Learner::score(const std::vector<Chain>& chains, const std::vector<int>& responses, float temperature,
+TrainerScores Learner::score(const std::vector<Problem>& problems, const std::vector<int>& responses, float temperature,
                              const int* replay) {
     const int T = tree_.rows(), V = config_.vocabulary, n = tree_.response + 1, N = tree_.prompts * tree_.group;
     responses_ = responses;
     temperature_ = temperature;
-    tokens_.upload(tree_tokens(tree_, chains, responses));
+    tokens_.upload(tree_tokens(tree_, problems, responses));
     pass_.replay = replay;
     weights_.synchronize(parameters_.data());
     model_.forward(weights_, pass_, activations_, cache_, nullptr);

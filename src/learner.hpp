@@ -31,7 +31,7 @@ public:
 
     // Forward over the whole tree. With a replay, routers follow the given expert choice, (L, rows, S) in the device's
     // memory.
-    TrainerScores score(const std::vector<Chain>& chains, const std::vector<int>& responses, float temperature,
+    TrainerScores score(const std::vector<Problem>& problems, const std::vector<int>& responses, float temperature,
                         const int* replay);
 
     // Backward and one AdamW step for the batch just scored. `gradient` is d loss / d logp, (P * G, n); `balance` the

@@ -6,16 +6,16 @@
 namespace quads {
 
 SequenceTree task_tree(const TaskConfig& task, int prompts, int group) {
-    return {prompts, 2 * task.digits, group, task.digits - 2};
+    return {prompts, prompt_tokens(task), group, response_tokens(task) - 1};
 }
 
-std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Chain>& chains,
+std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Problem>& problems,
                              const std::vector<int>& responses) {
     const int n = tree.response + 1;
     std::vector<int> tokens;
     tokens.reserve(tree.rows());
     for (int p = 0; p < tree.prompts; ++p) {
-        tokens.insert(tokens.end(), chains[p].prompt.begin(), chains[p].prompt.end());
+        tokens.insert(tokens.end(), problems[p].prompt.begin(), problems[p].prompt.end());
         for (int g = 0; g < tree.group; ++g) {
             const auto first = responses.begin() + static_cast<std::ptrdiff_t>(p * tree.group + g) * n;
             tokens.insert(tokens.end(), first, first + tree.response);
@@ -68,24 +68,25 @@ RolloutEngine::RolloutEngine(const Operations& operations, const ModelConfig& co
     entropy_ = Buffer<float>(operations, activations_.max_rows);
 }
 
-Responses RolloutEngine::generate(const std::vector<Chain>& chains, float temperature, std::uint32_t seed,
+Responses RolloutEngine::generate(const std::vector<Problem>& problems, float temperature, std::uint32_t seed,
                                   std::uint32_t step) {
-    return run(chains, temperature, seed, step, nullptr);
+    return run(problems, temperature, seed, step, nullptr);
 }
 
-Responses RolloutEngine::score(const std::vector<Chain>& chains, const std::vector<int>& tokens, float temperature) {
-    return run(chains, temperature, 0, 0, &tokens);
+Responses RolloutEngine::score(const std::vector<Problem>& problems, const std::vector<int>& tokens,
+                               float temperature) {
+    return run(problems, temperature, 0, 0, &tokens);
 }
 
-Responses RolloutEngine::run(const std::vector<Chain>& chains, float temperature, std::uint32_t seed,
+Responses RolloutEngine::run(const std::vector<Problem>& problems, float temperature, std::uint32_t seed,
                              std::uint32_t step, const std::vector<int>* given) {
     const int n = tree_.response + 1, N = tree_.prompts * tree_.group, V = config_.vocabulary;
     const int prompt_rows = tree_.prompts * tree_.prompt;
-    check(static_cast<int>(chains.size()) == tree_.prompts, "The rollout engine is built for ", tree_.prompts,
-          " prompts, but was given ", chains.size(), ".");
-    std::vector<int> prompt_tokens;
-    for (const Chain& c : chains) prompt_tokens.insert(prompt_tokens.end(), c.prompt.begin(), c.prompt.end());
-    tokens_.upload(prompt_tokens);
+    check(static_cast<int>(problems.size()) == tree_.prompts, "The rollout engine is built for ", tree_.prompts,
+          " prompts, but was given ", problems.size(), ".");
+    std::vector<int> prompts;
+    for (const Problem& p : problems) prompts.insert(prompts.end(), p.prompt.begin(), p.prompt.end());
+    tokens_.upload(prompts);
     if (given) {
         // Response-major to token-major, the order in which they are fed.
         std::vector<int> fed(given->size());

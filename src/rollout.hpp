@@ -21,7 +21,7 @@ struct Responses {
 SequenceTree task_tree(const TaskConfig& task, int prompts, int group);
 
 // Tokens and positions of every row of the tree: the prompt's, then those of its responses that are fed.
-std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Chain>& chains,
+std::vector<int> tree_tokens(const SequenceTree& tree, const std::vector<Problem>& problems,
                              const std::vector<int>& responses);
 std::vector<int> tree_positions(const SequenceTree& tree);
 
@@ -32,18 +32,18 @@ public:
     // Weight sync: makes this engine's weights from the FP32 master weights, which must stay alive.
     void synchronize(const float* master) { weights_.synchronize(master); }
 
-    // Samples tree.group responses to each chain's prompt. (seed, step) and the response's index name the random
-    // numbers.
-    Responses generate(const std::vector<Chain>& chains, float temperature, std::uint32_t seed, std::uint32_t step);
+    // Samples tree.group responses to each problem's prompt. (seed, step) and the response's index name the
+    // random numbers.
+    Responses generate(const std::vector<Problem>& problems, float temperature, std::uint32_t seed, std::uint32_t step);
 
     // Log-probabilities of given responses, computed by the very passes that generate runs.
-    Responses score(const std::vector<Chain>& chains, const std::vector<int>& tokens, float temperature);
+    Responses score(const std::vector<Problem>& problems, const std::vector<int>& tokens, float temperature);
 
     // Of the last generate or score.
     const EngineTrace& trace() const { return trace_; }
 
 private:
-    Responses run(const std::vector<Chain>& chains, float temperature, std::uint32_t seed, std::uint32_t step,
+    Responses run(const std::vector<Problem>& problems, float temperature, std::uint32_t seed, std::uint32_t step,
                   const std::vector<int>* given);
 
     const Operations& op_;

@@ -1,8 +1,12 @@
-// The task: chains of digits under + - * modulo 10, evaluated from left to right.
+// The tasks. A problem is made from a random program: n digits joined by + - *, evaluated from left to right modulo 10.
 //
-//   prompt    3+5*2-7=      response  8 6 9      every running value; the reward looks only at the last one
+//   chain    prompt    3+5*2-7=     the program
+//            response  869          every running value; the reward looks only at the last one: one right answer
+//   sketch   prompt    3+?*2-?=9    the program with a hole for every second digit, and the value it must have
+//            response  5867        for every digit but the first: what fills its hole, then the running value, but the
+//                                   last. The reward runs the filled program and ignores the values: many right answers
 //
-// Tokens: 0-9 digits, 10 '+', 11 '-', 12 '*', 13 '=', 14 end of response, 15 unused.
+// Tokens: 0-9 digits, 10 '+', 11 '-', 12 '*', 13 '=', 14 end of response, 15 '?'.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +20,53 @@ namespace quads {
 
 constexpr int kEndToken = 14;
 
-struct Chain {
-    std::vector<int> prompt;    // 2 * digits tokens
-    std::vector<int> response;  // digits - 1 tokens, the right one
+// Lengths, for n = task.digits: chain 2 n and n - 1 tokens, sketch 2 n + 1 and floor(n / 2) + n - 2.
+int prompt_tokens(const TaskConfig& task);
+int response_tokens(const TaskConfig& task);
 
-    std::string text() const;  // "3+5*2-7=869"
+struct Problem {
+    std::vector<int> prompt;
+    std::vector<int> response;  // a right one: that of the program that the problem was made from
+
+    std::string text() const;  // "3+5*2-7=869", "3+?*2-?=95867"
 };
 
-class ChainTask {
+class Task {
 public:
-    // Reads the held-out chains from a file of one chain a line. Error for a missing file, a malformed line, a wrong
-    // running value or another number of digits.
-    ChainTask(const TaskConfig& config, const std::string& heldout_path);
+    // Reads the held-out problems from a file of one problem a line, prompt and response. Error for a missing file, a
+    // malformed line, a response that does not fit or another number of digits.
+    Task(const TaskConfig& config, const std::string& heldout_path);
 
-    // A training chain, never one of the held-out ones; deterministic in its arguments: Philox key (seed, 1), counter
-    // (step, index, word group, attempt).
-    Chain training_chain(std::uint32_t seed, std::uint32_t step, std::uint32_t index) const;
+    // A training problem, never with a held-out prompt; deterministic in its arguments: Philox key (seed, 1), counter
+    // (step, index, digit, attempt).
+    Problem training_problem(std::uint32_t seed, std::uint32_t step, std::uint32_t index) const;
 
     // The first `count` of them for one step.
-    std::vector<Chain> training_chains(std::uint32_t seed, std::uint32_t step, int count) const;
+    std::vector<Problem> training_problems(std::uint32_t seed, std::uint32_t step, int count) const;
 
-    const std::vector<Chain>& heldout() const { return heldout_; }
+    const std::vector<Problem>& heldout() const { return heldout_; }
 
 private:
-    int digits_;
-    std::vector<Chain> heldout_;
+    TaskConfig config_;
+    std::vector<Problem> heldout_;
     std::set<std::vector<int>> heldout_prompts_;
 };
 
-// The chain of a Philox stream: the generator of training and held-out chains alike.
-Chain random_chain(int digits, std::uint32_t key0, std::uint32_t key1, std::uint32_t step, std::uint32_t index,
-                   std::uint32_t attempt);
+// The problem of a Philox stream: the generator of training and held-out problems alike.
+Problem random_problem(const TaskConfig& task, std::uint32_t key0, std::uint32_t key1, std::uint32_t step,
+                       std::uint32_t index, std::uint32_t attempt);
 
-// The i-th chain of data/heldout.txt: key "held", "out".
-Chain heldout_chain(int digits, std::uint32_t i);
+// The i-th problem of the held-out files: key "held", "out".
+Problem heldout_problem(const TaskConfig& task, std::uint32_t i);
 
 // Number of response tokens that count: up to and including the first end token, or all n. By position, so that
 // anything after the first end token is left out whatever it is.
 int response_length(const int* response, int n);
 
-// 1 if the response is complete and its last value is right, else 0.
-float reward(const Chain& chain, const int* response, int n);
+// The verifier: 1 if the n tokens are a complete and right response, else 0. n = response_tokens(task).
+float reward(const TaskConfig& task, const Problem& problem, const int* response, int n);
+
+// Number of right ways to fill the holes: 1 for a chain, which has none.
+double right_answers(const TaskConfig& task, const Problem& problem);
 
 }  // namespace quads

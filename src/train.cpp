@@ -12,10 +12,11 @@ namespace {
 // Evaluations draw from steps that training never reaches.
 constexpr std::uint32_t kEvaluationStream = 0x80000000u;
 
-std::vector<float> rewards_of(const std::vector<Chain>& chains, const Responses& responses, int group) {
+std::vector<float> rewards_of(const TaskConfig& task, const std::vector<Problem>& problems, const Responses& responses,
+                              int group) {
     std::vector<float> rewards;
-    for (std::size_t i = 0; i < chains.size() * group; ++i) {
-        rewards.push_back(reward(chains[i / group], &responses.tokens[i * responses.n], responses.n));
+    for (std::size_t i = 0; i < problems.size() * group; ++i) {
+        rewards.push_back(reward(task, problems[i / group], &responses.tokens[i * responses.n], responses.n));
     }
     return rewards;
 }
@@ -47,12 +48,12 @@ public:
         record.step = step;
 
         // 1. Weight sync, then the rollout engine answers each prompt `group` times.
-        const std::vector<Chain> chains = task_.training_chains(config_.seed, step, grpo.prompts);
+        const std::vector<Problem> problems = task_.training_problems(config_.seed, step, grpo.prompts);
         rollout_.synchronize(learner_.master());
-        const Responses responses = rollout_.generate(chains, grpo.temperature, config_.seed, step);
+        const Responses responses = rollout_.generate(problems, grpo.temperature, config_.seed, step);
 
         // 2. Rewards become advantages within each group.
-        const std::vector<float> rewards = rewards_of(chains, responses, grpo.group);
+        const std::vector<float> rewards = rewards_of(config_.task, problems, responses, grpo.group);
         TokenBatch batch;
         batch.sequences = grpo.prompts * grpo.group;
         batch.n = responses.n;
@@ -63,7 +64,7 @@ public:
 
         // 3. The trainer scores the same tokens; what differs is the mismatch.
         const int* replay = grpo.routing_replay ? rollout_.trace().experts.data() : nullptr;
-        TrainerScores scores = learner_.score(chains, responses.tokens, grpo.temperature, replay);
+        TrainerScores scores = learner_.score(problems, responses.tokens, grpo.temperature, replay);
         batch.logp_rollout = responses.logp;
         batch.logp_trainer = std::move(scores.logp);
         batch.entropy = std::move(scores.entropy);
@@ -87,7 +88,7 @@ public:
 
 private:
     const RunConfig& config_;
-    ChainTask task_;
+    Task task_;
     SequenceTree tree_;
     Learner learner_;
     RolloutEngine rollout_;
@@ -128,7 +129,7 @@ void refuse_existing(const std::string& path) {
 }  // namespace
 
 HeldoutEvaluation::HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics,
-                                     const ChainTask& task)
+                                     const Task& task)
     : config_(config),
       task_(task),
       prompts_(std::min<int>(config.grpo.prompts, static_cast<int>(task.heldout().size()))),
@@ -136,15 +137,15 @@ HeldoutEvaluation::HeldoutEvaluation(const Operations& operations, const RunConf
 
 double HeldoutEvaluation::pass1(const float* master, std::uint32_t stream) {
     engine_.synchronize(master);
-    const std::vector<Chain>& heldout = task_.heldout();
+    const std::vector<Problem>& heldout = task_.heldout();
     double sum = 0;
     int parts = 0;
     // Whole parts of the engine's size; a remainder is left out, so that every part has the same shape.
     for (std::size_t first = 0; first + prompts_ <= heldout.size(); first += prompts_, ++parts) {
-        const std::vector<Chain> chains(heldout.begin() + first, heldout.begin() + first + prompts_);
+        const std::vector<Problem> problems(heldout.begin() + first, heldout.begin() + first + prompts_);
         const std::uint32_t step = kEvaluationStream + stream * 4096u + static_cast<std::uint32_t>(parts);
-        const Responses responses = engine_.generate(chains, 1.0f, config_.seed, step);
-        sum += mean(rewards_of(chains, responses, config_.evaluation.responses));
+        const Responses responses = engine_.generate(problems, 1.0f, config_.seed, step);
+        sum += mean(rewards_of(config_.task, problems, responses, config_.evaluation.responses));
     }
     return sum / parts;
 }

@@ -31,17 +31,17 @@ struct StepRecord {
 Record record_of(const StepRecord& step);
 StepRecord step_of(const Record& record);
 
-// Mean reward of held-out chains, each answered config.evaluation.responses times by the given engine at temperature 1.
-// `stream` tells evaluations of one run apart.
+// Mean reward of held-out problems, each answered config.evaluation.responses times by the given engine at temperature
+// 1. `stream` tells evaluations of one run apart.
 class HeldoutEvaluation {
 public:
     HeldoutEvaluation(const Operations& operations, const RunConfig& config, const Numerics& numerics,
-                      const ChainTask& task);
+                      const Task& task);
     double pass1(const float* master, std::uint32_t stream);
 
 private:
     const RunConfig& config_;
-    const ChainTask& task_;
+    const Task& task_;
     int prompts_;
     RolloutEngine engine_;
 };

@@ -4,6 +4,8 @@
 
 #include "reference/check.hpp"
 #include "src/config.hpp"
+#include "src/json_lines.hpp"
+#include "src/parameters.hpp"
 #include "tests/catch.hpp"
 #include "tests/refusal.hpp"
 
@@ -42,6 +44,20 @@ TEST_CASE("the committed configurations are valid and reproduce.json spells out 
     CHECK(to_json(load_config("data/configs/reproduce.json", {})) == to_json(RunConfig{}));
     CHECK(load_config("data/configs/all_linears.json", {}).quantization.scope == Scope::all_linears);
     CHECK_NOTHROW(load_config("data/configs/demo.json", {}));
+    CHECK(load_config("data/configs/sketch.json", {}).task.kind == TaskKind::sketch);
+    const RunConfig large = load_config("data/configs/large.json", {}), small;
+    CHECK(ParameterLayout(large.model).size > 10 * ParameterLayout(small.model).size);
+}
+
+TEST_CASE("logs from before there was a second task keep their first line", "[config]") {
+    const std::string before = read_run_log("data/runs/reproduce/quads_seed0.jsonl").config;
+    CHECK(before.find("kind") == std::string::npos);
+    CHECK(to_json(config_from_json(before)) == before);
+    CHECK(config_from_json(before).task.kind == TaskKind::chain);
+    const std::string sketch = to_json(load_config("data/configs/sketch.json", {}));
+    CHECK(to_json(config_from_json(sketch)) == sketch);
+    CHECK(config_from_json(sketch).task.kind == TaskKind::sketch);
+    CHECK(refusal([] { with("task.kind=sketsh"); }).find("nearest is sketch") != std::string::npos);
 }
 
 TEST_CASE("assignments apply in order after the file", "[config]") {

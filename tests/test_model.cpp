@@ -17,7 +17,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 // Mean negative log-probability of the batch's responses, and (update given) its gradient step.
 double loss(Learner& learner, const TinyBatch& batch) {
     double sum = 0;
-    const TrainerScores scores = learner.score(batch.chains, batch.responses, 1.0f, nullptr);
+    const TrainerScores scores = learner.score(batch.problems, batch.responses, 1.0f, nullptr);
     for (float logp : scores.logp) sum -= logp;
     return sum / static_cast<double>(batch.responses.size());
 }
@@ -113,7 +113,7 @@ TEST_CASE("Weight sync A, B, A gives the first A's bits", "[model][sync]") {
     RolloutEngine engine(op, config.model, rollout_numerics(config.mode, config.quantization), batch.tree);
     const auto scores = [&](const Buffer<float>& master) {
         engine.synchronize(master.data());
-        return engine.score(batch.chains, batch.responses, 1.0f).logp;
+        return engine.score(batch.problems, batch.responses, 1.0f).logp;
     };
     const std::vector<float> first = scores(a), other = scores(b), again = scores(a);
     CHECK(same_bits(first, again));
@@ -127,8 +127,8 @@ TEST_CASE("Scoring sampled tokens gives the log-probabilities they were sampled 
         const Buffer<float> master(cpu_operations(), initial_parameters(config.model, 1));
         RolloutEngine engine(cpu_operations(), config.model, rollout_numerics(mode, config.quantization), batch.tree);
         engine.synchronize(master.data());
-        const Responses sampled = engine.generate(batch.chains, 0.7f, 11, 3);
-        CHECK(same_bits(sampled.logp, engine.score(batch.chains, sampled.tokens, 0.7f).logp));
+        const Responses sampled = engine.generate(batch.problems, 0.7f, 11, 3);
+        CHECK(same_bits(sampled.logp, engine.score(batch.problems, sampled.tokens, 0.7f).logp));
     }
 }
 
@@ -140,9 +140,9 @@ TEST_CASE("Routing replay makes the trainer follow the rollout's experts", "[mod
     learner.load({initial_parameters(config.model, 1), {}, {}, 0});
     RolloutEngine engine(op, config.model, rollout_numerics(config.mode, config.quantization), batch.tree);
     engine.synchronize(learner.master());
-    engine.score(batch.chains, batch.responses, 1.0f);
-    learner.score(batch.chains, batch.responses, 1.0f, nullptr);
+    engine.score(batch.problems, batch.responses, 1.0f);
+    learner.score(batch.problems, batch.responses, 1.0f, nullptr);
     CHECK(learner.router_flip_fraction(engine.trace()) > 0.0);
-    learner.score(batch.chains, batch.responses, 1.0f, engine.trace().experts.data());
+    learner.score(batch.problems, batch.responses, 1.0f, engine.trace().experts.data());
     CHECK(learner.router_flip_fraction(engine.trace()) == 0.0);
 }

@@ -20,20 +20,20 @@ inline quads::RunConfig tiny_run(quads::Mode mode = quads::Mode::quads) {
     return config;
 }
 
-// The chains and right responses of one batch.
+// The problems and right responses of one batch.
 struct TinyBatch {
     explicit TinyBatch(const quads::RunConfig& config)
         : tree(quads::task_tree(config.task, config.grpo.prompts, config.grpo.group)) {
         for (int p = 0; p < tree.prompts; ++p) {
-            chains.push_back(quads::random_chain(config.task.digits, 5, 1, 0, p, 0));
+            problems.push_back(quads::random_problem(config.task, 5, 1, 0, p, 0));
             for (int g = 0; g < tree.group; ++g) {
-                std::vector<int> response = chains.back().response;
+                std::vector<int> response = problems.back().response;
                 response[g % response.size()] = g;  // siblings differ
                 responses.insert(responses.end(), response.begin(), response.end());
             }
         }
     }
     quads::SequenceTree tree;
-    std::vector<quads::Chain> chains;
+    std::vector<quads::Problem> problems;
     std::vector<int> responses;
 };

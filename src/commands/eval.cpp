@@ -12,7 +12,7 @@ int eval_command(const std::vector<std::string>& raw) {
               with_checkpoint_options()});
     const auto [config, parameters, modes] = checkpoint_of(arguments);
     const Operations& operations = device_of(arguments);
-    const ChainTask task(config.task, config.heldout);
+    const Task task(config.task, config.heldout);
     const Buffer<float> master(operations, parameters);
     std::printf("mode         held-out pass@1\n");
     for (Mode mode : modes) {

@@ -68,7 +68,7 @@ endif
 
 lab: $(if $(filter $(LAB),$(LABS)),$(BUILD)/labs/lab$(LAB)) ## LAB=03: your notebooks/labs/03_*.cpp against its tests
 ifeq ($(LAB),08)
-	@$(lab08)
+	+@$(lab08)
 else
 	@case ' $(LABS) ' in *' $(or $(LAB),none) '*) ;; \
 	    *) echo "Choose a lab: make lab LAB=NN, NN one of $(LABS) 08."; exit 1 ;; esac

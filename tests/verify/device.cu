@@ -16,7 +16,7 @@ void require(cudaError_t error, const char* what) {
 
 extern "C" void* verify_device_allocate(std::size_t bytes) {
     void* memory = nullptr;
-    require(cudaMalloc(&memory, bytes), "no device memory");
+    require(cudaMalloc(&memory, bytes), "no memory on a GPU");
     return memory;
 }
 

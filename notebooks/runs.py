@@ -55,10 +55,11 @@ def read_checkpoint(path="data/base.safetensors"):
 
 
 def read_gap(text):
-    """{mode: {column: number}} of the table that `quads gap` prints."""
+    """{mode: {column: number}} of the first table that `quads gap` prints."""
     terms = ["gap", "num", "weight", "act"]
     columns = [name for term in terms for name in (term, term + "_max")] + ["router_flips", "code_flips"]
-    rows = [line.split() for line in text.splitlines()[2:]]
+    columns += ["unlikely_tokens", "unlikely_gap"]
+    rows = [line.split() for line in text.split("\n\n")[0].splitlines()[2:]]
     return {row[0]: dict(zip(columns, map(float, row[1:]))) for row in rows}
 
 

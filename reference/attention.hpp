@@ -10,12 +10,17 @@
 namespace quads {
 
 // How keys and values are kept in the cache.
-enum class KvFormat { bf16, fp8 };
+enum class KvFormat {
+    bf16,
+    fp8,    // E4M3 without a scale, of the BF16 value
+    nvfp4,  // of the BF16 value, a row of K or V at a time: one outer scale per row, blocks of 16 along the head's columns
+            // where C is a multiple of 16; read as bf16((q * s) * g)
+};
 
 namespace reference {
 
-// Splits the output of the fused QKV projection: q = bf16(.), and k, v rounded to the cache's format (fp8: E4M3 without
-// a scale, of the BF16 value) and stored at the rows' places in the cache.
+// Splits the output of the fused QKV projection: q = bf16(.), and k, v rounded to the cache's format and stored at the
+// rows' places in the cache. nvfp4 is stored as bf16: its scales need whole rows, which the NVFP4 quantiser takes next.
 void split_qkv(const float* qkv,  // (T, 3D): columns 0 .. D-1 q, D .. 2D-1 k, 2D .. 3D-1 v; FP32
                const int* rows,   // (T) cache row of each input row
                int T, int D, KvFormat format,

@@ -9,8 +9,9 @@ namespace quads {
 namespace {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-constexpr double kWidth = 936, kHeight = 380;
-constexpr double kLeft = 92, kRight = 796, kTop = 46, kBottom = 330;  // of the plot, in pixels
+constexpr double kWidth = 936;
+constexpr double kLeft = 92, kRight = 796;  // of the plot, in pixels
+constexpr double kLineHeight = 17;          // of the legend
 
 // Okabe and Ito's palette; dashes tell modes apart where colour does not.
 struct Look {
@@ -61,14 +62,20 @@ std::vector<double> mean_curve(const std::vector<std::vector<double>>& curves) {
     return mean;
 }
 
+// Where a chart lies, in pixels from the top, and how much room its axis has.
+struct Frame {
+    double top, bottom;
+    bool small;
+};
+
 // Maps values to pixels; chooses the ticks.
 class Axes {
 public:
-    Axes(const Chart& chart, const std::vector<Series>& smoothed) : logarithmic_(chart.logarithmic) {
+    Axes(Scale scale, const std::vector<Series>& smoothed, std::size_t steps, Frame frame)
+        : frame(frame), scale_(scale), steps_(std::max<double>(1.0, double(steps))) {
         double lowest = std::numeric_limits<double>::infinity(), highest = 0;
         for (const Series& series : smoothed) {
             for (const auto& curve : series.curves) {
-                steps_ = std::max(steps_, double(curve.size()));
                 for (const double y : curve) {
                     if (!(y > 0) || std::isinf(y)) continue;
                     lowest = std::min(lowest, y);
@@ -76,18 +83,25 @@ public:
                 }
             }
         }
-        if (logarithmic_ && highest > 0) {
+        if (scale == Scale::share || highest == 0) return;
+        if (scale == Scale::logarithmic) {
             low_ = std::floor(std::log10(lowest) * 2) / 2;
             high_ = std::max(std::ceil(std::log10(highest) * 2) / 2, low_ + 0.5);
+            return;
+        }
+        const double decade = std::pow(10.0, std::floor(std::log10(highest)));
+        for (const double digit : {10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0}) {
+            if (digit * decade >= highest) linear_high_ = digit * decade;
         }
     }
 
     double x(double step) const { return kLeft + (kRight - kLeft) * step / std::max(1.0, steps_ - 1); }
     double y(double value) const {
-        const double place = logarithmic_ ? (std::log10(value) - low_) / (high_ - low_) : value;
-        return kBottom - (kBottom - kTop) * std::clamp(place, 0.0, 1.0);
+        const double place = scale_ == Scale::logarithmic ? (std::log10(value) - low_) / (high_ - low_)
+                                                          : value / linear_high_;
+        return frame.bottom - (frame.bottom - frame.top) * std::clamp(place, 0.0, 1.0);
     }
-    bool shows(double value) const { return std::isfinite(value) && (!logarithmic_ || value > 0); }
+    bool shows(double value) const { return std::isfinite(value) && (scale_ != Scale::logarithmic || value > 0); }
 
     std::vector<double> x_ticks() const {
         double step = 1;
@@ -99,23 +113,29 @@ public:
         return ticks;
     }
     std::vector<double> y_ticks() const {
-        if (!logarithmic_) return {0, 0.2, 0.4, 0.6, 0.8, 1};
+        if (scale_ != Scale::logarithmic) {
+            if (frame.small) return {0, linear_high_ / 2, linear_high_};
+            return {0, 0.2 * linear_high_, 0.4 * linear_high_, 0.6 * linear_high_, 0.8 * linear_high_, linear_high_};
+        }
         std::vector<double> ticks;
         for (double decade = std::floor(low_); decade <= high_; ++decade) {
             for (const double digit : {1.0, 2.0, 5.0}) {
                 const double tick = digit * std::pow(10.0, decade), place = std::log10(tick);
+                if (digit > 1 && frame.small && high_ - low_ > 1.5) continue;
                 if (place >= low_ - 1e-9 && place <= high_ + 1e-9) ticks.push_back(tick);
             }
         }
         return ticks;
     }
 
+    Frame frame;
+
 private:
-    bool logarithmic_;
-    double steps_ = 1, low_ = -1, high_ = 0;  // low, high: log10 of the axis' ends
+    Scale scale_;
+    double steps_, linear_high_ = 1, low_ = -1, high_ = 0;  // low, high: log10 of the axis' ends
 };
 
-std::string grid(const Chart& chart, const Axes& axes) {
+std::string y_grid(const Axes& axes) {
     std::string svg;
     for (const double tick : axes.y_ticks()) {
         const std::string y = text("%.1f", axes.y(tick));
@@ -123,23 +143,39 @@ std::string grid(const Chart& chart, const Axes& axes) {
                "\" y2=\"" + y + "\"/><text x=\"" + text("%g", kLeft - 9) + "\" y=\"" + text("%.1f", axes.y(tick) + 4) +
                "\" text-anchor=\"end\">" + text("%g", tick) + "</text>\n";
     }
+    return svg;
+}
+
+std::string x_ticks(const Axes& axes) {
+    std::string svg;
     for (const double tick : axes.x_ticks()) {
-        svg += "<text x=\"" + text("%.1f", axes.x(tick)) + "\" y=\"" + text("%g", kBottom + 19) +
+        svg += "<text x=\"" + text("%.1f", axes.x(tick)) + "\" y=\"" + text("%g", axes.frame.bottom + 19) +
                "\" text-anchor=\"middle\">" + text("%g", tick) + "</text>\n";
     }
-    svg += "<line class=\"axis\" x1=\"" + text("%g", kLeft) + "\" x2=\"" + text("%g", kRight) + "\" y1=\"" +
-           text("%g", kBottom) + "\" y2=\"" + text("%g", kBottom) + "\"/>\n";
-    svg += "<text x=\"" + text("%g", (kLeft + kRight) / 2) + "\" y=\"" + text("%g", kBottom + 40) +
-           "\" text-anchor=\"middle\">optimiser step (each point: mean of the last " + std::to_string(chart.smoothing) +
-           ")</text>\n<text transform=\"translate(20," + text("%g", (kTop + kBottom) / 2) +
-           ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label + "</text>\n";
-    return svg + "<text class=\"title\" x=\"" + text("%g", kLeft) + "\" y=\"24\">" + chart.title + "</text>\n";
+    return svg;
+}
+
+std::string x_line(const Axes& axes) {
+    return "<line class=\"axis\" x1=\"" + text("%g", kLeft) + "\" x2=\"" + text("%g", kRight) + "\" y1=\"" +
+           text("%g", axes.frame.bottom) + "\" y2=\"" + text("%g", axes.frame.bottom) + "\"/>\n";
+}
+
+std::string x_label(const Axes& axes, int smoothing) {
+    return "<text x=\"" + text("%g", (kLeft + kRight) / 2) + "\" y=\"" + text("%g", axes.frame.bottom + 40) +
+           "\" text-anchor=\"middle\">optimiser step" +
+           (smoothing > 1 ? " (each point: mean of the last " + std::to_string(smoothing) + ")" : "") + "</text>\n";
+}
+
+std::string left_text(const char* style, double y, const std::string& content) {
+    return std::string("<text class=\"") + style + "\" x=\"" + text("%g", kLeft) + text("\" y=\"%g\">", y) + content +
+           "</text>\n";
 }
 
 std::string line(const std::vector<double>& curve, const Axes& axes, const Look& look, const char* style) {
     std::string path;
     bool pen_down = false;
     for (std::size_t i = 0; i < curve.size(); ++i) {
+        if (std::isnan(curve[i])) continue;
         const bool shown = axes.shows(curve[i]);
         if (shown)
             path += (pen_down ? "L" : "M") + text("%.1f", axes.x(double(i))) + " " + text("%.1f", axes.y(curve[i]));
@@ -150,16 +186,15 @@ std::string line(const std::vector<double>& curve, const Axes& axes, const Look&
 }
 
 // The legend: a sample and a name at the right end of each line, pushed apart where they would overlap.
-std::string legend(const std::vector<std::pair<double, std::string>>& ends) {
-    constexpr double kLineHeight = 17;
+std::string legend(const std::vector<std::pair<double, std::string>>& ends, Frame frame) {
     std::vector<std::pair<double, std::string>> sorted = ends;
     std::sort(sorted.begin(), sorted.end());
     for (std::size_t i = 1; i < sorted.size(); ++i) {
         sorted[i].first = std::max(sorted[i].first, sorted[i - 1].first + kLineHeight);
     }
-    const double over = sorted.empty() ? 0 : std::max(0.0, sorted.back().first - kBottom);
+    const double over = sorted.empty() ? 0 : std::max(0.0, sorted.back().first - frame.bottom);
     for (std::size_t i = 0; i < sorted.size(); ++i) {
-        const double room = kTop + kLineHeight * double(i);  // pushing up must not pile the labels up at the top
+        const double room = frame.top + kLineHeight * double(i);  // pushing up must not pile the labels up at the top
         sorted[i].first = std::max(room, sorted[i].first - over);
     }
     std::string svg;
@@ -172,24 +207,34 @@ std::string legend(const std::vector<std::pair<double, std::string>>& ends) {
     return svg;
 }
 
-}  // namespace
-
-std::string mode_color(const std::string& mode) { return look_of(mode).color; }
-
-std::string chart_svg(const Chart& chart) {
-    std::vector<Series> smoothed = chart.series;
-    for (Series& series : smoothed) {
+std::vector<Series> smoothed(const Chart& chart) {
+    std::vector<Series> all = chart.series;
+    for (Series& series : all) {
         for (auto& curve : series.curves) curve = smooth(curve, chart.smoothing);
     }
-    const Axes axes(chart, smoothed);
-    std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", kWidth) + " " +
-                      text("%g", kHeight) + "\" role=\"img\" aria-label=\"" + chart.title +
-                      "\">\n<style>text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; "
-                      "font-weight: 600 } .name { font-weight: 600 } .grid { stroke: #e4e4e4 } .axis { stroke: #888 }"
-                      "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n" +
-                      grid(chart, axes);
+    return all;
+}
+
+std::size_t steps_of(const Chart& chart) {
+    std::size_t steps = 0;
+    for (const Series& series : chart.series) {
+        for (const auto& curve : series.curves) steps = std::max(steps, curve.size());
+    }
+    return steps;
+}
+
+std::string svg_head(double height, const std::string& title) {
+    return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", kWidth) + " " + text("%g", height) +
+           "\" role=\"img\" aria-label=\"" + title +
+           "\">\n<style>text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; "
+           "font-weight: 600 } .name { font-weight: 600 } .grid { stroke: #e4e4e4 } .axis { stroke: #888 }"
+           "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
+}
+
+std::string curves(const std::vector<Series>& all, const Axes& axes) {
+    std::string svg;
     std::vector<std::pair<double, std::string>> ends;
-    for (const Series& series : smoothed) {
+    for (const Series& series : all) {
         const Look& look = look_of(series.mode);
         if (series.curves.size() > 1) {
             for (const auto& curve : series.curves)
@@ -199,7 +244,41 @@ std::string chart_svg(const Chart& chart) {
         svg += line(mean, axes, look, "stroke-width=\"2.5\" stroke-linejoin=\"round\"");
         if (!mean.empty() && axes.shows(mean.back())) ends.emplace_back(axes.y(mean.back()), series.mode);
     }
-    return svg + legend(ends) + "</svg>\n";
+    return svg + legend(ends, axes.frame);
+}
+
+}  // namespace
+
+std::string mode_color(const std::string& mode) { return look_of(mode).color; }
+
+std::string chart_svg(const Chart& chart) {
+    constexpr Frame kFrame{46, 330, false};
+    const std::vector<Series> all = smoothed(chart);
+    const Axes axes(chart.scale, all, steps_of(chart), kFrame);
+    return svg_head(380, chart.title) + y_grid(axes) + x_ticks(axes) + x_line(axes) + x_label(axes, chart.smoothing) +
+           "<text transform=\"translate(20," + text("%g", (kFrame.top + kFrame.bottom) / 2) +
+           ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label + "</text>\n" +
+           left_text("title", 24, chart.title) + curves(all, axes) + "</svg>\n";
+}
+
+std::string panels_svg(const std::string& title, const std::vector<Chart>& charts) {
+    constexpr double kLeast = 104, kHead = 38, kBetween = 34, kFoot = 50;
+    std::size_t steps = 0, modes = 0;
+    for (const Chart& chart : charts) {
+        steps = std::max(steps, steps_of(chart));
+        modes = std::max(modes, chart.series.size());
+    }
+    const double panel = std::max(kLeast, kLineHeight * double(modes));
+    double top = kHead;
+    std::string svg;
+    for (const Chart& chart : charts) {
+        const std::vector<Series> all = smoothed(chart);
+        const Axes axes(chart.scale, all, steps, {top + kBetween, top + kBetween + panel, true});
+        svg += y_grid(axes) + x_line(axes) + left_text("name", axes.frame.top - 9, chart.y_label) + curves(all, axes);
+        top = axes.frame.bottom;
+        if (&chart == &charts.back()) svg += x_ticks(axes) + x_label(axes, chart.smoothing);
+    }
+    return svg_head(top + kFoot, title) + left_text("title", 24, title) + svg + "</svg>\n";
 }
 
 }  // namespace quads

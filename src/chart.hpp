@@ -1,5 +1,5 @@
-// A line chart as SVG text: axes with units, one colour and dash per mode, a thin line per seed and a thick one for
-// their mean. Stands alone as a file and inside a page.
+// Line charts as SVG text: axes with units, one colour and dash per mode, a thin line per seed and a thick one for
+// their mean. They stand alone as files and inside a page.
 #pragma once
 
 #include <string>
@@ -7,21 +7,31 @@
 
 namespace quads {
 
-// The curves of one mode: curves[i] is one seed, its values one per step; NaN leaves a gap in the line.
+// The curves of one mode: curves[i] is one seed, its values one per step; a line passes over NaN.
 struct Series {
     std::string mode;
     std::vector<std::vector<double>> curves;
 };
 
+// The y axis.
+enum class Scale {
+    share,        // 0 to 1
+    linear,       // 0 to beyond the largest value
+    logarithmic,  // around the values; those <= 0 leave a gap in the line
+};
+
 struct Chart {
     std::string title;
-    std::string y_label;       // with its unit
-    bool logarithmic = false;  // y axis from data; otherwise it runs from 0 to 1. Values <= 0 leave a gap
-    int smoothing = 15;        // a point is the mean of this many steps up to its own
+    std::string y_label;  // with its unit
+    Scale scale = Scale::share;
+    int smoothing = 15;  // a point is the mean of this many steps up to its own
     std::vector<Series> series;
 };
 
 std::string chart_svg(const Chart& chart);
+
+// Small charts below each other over one axis of steps, as long as the longest, each under its y label.
+std::string panels_svg(const std::string& title, const std::vector<Chart>& charts);
 
 // The colour of a mode: the same in every chart, distinguishable with any colour vision.
 std::string mode_color(const std::string& mode);

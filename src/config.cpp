@@ -41,7 +41,7 @@ const std::vector<std::string>& names_of(ResidualSelection) {
     return names;
 }
 const std::vector<std::string>& names_of(Drift) {
-    static const std::vector<std::string> names{"none", "bf16_residual", "fp8_kv_cache"};
+    static const std::vector<std::string> names{"none", "bf16_residual", "fp8_kv_cache", "nvfp4_kv_cache"};
     return names;
 }
 const std::vector<std::string>& names_of(Correction) {
@@ -77,8 +77,7 @@ void fields(ModelConfig& c, Visit& visit) {
 template <typename Visit>
 void fields(TaskConfig& c, Visit& visit) {
     visit("digits", c.digits, 2, 1000);
-    // The default stays unwritten: logs and checkpoints from before there was a second task keep their bytes.
-    if (!std::is_same_v<Visit, Write> || c.kind != TaskKind::chain) visit("kind", c.kind);
+    visit("kind", c.kind);
 }
 template <typename Visit>
 void fields(QuantizationConfig& c, Visit& visit) {
@@ -116,6 +115,7 @@ template <typename Visit>
 void fields(EvaluationConfig& c, Visit& visit) {
     visit("every", c.every, 1, 1e6);
     visit("responses", c.responses, 1, 1024);
+    visit("decomposition_every", c.decomposition_every, 0, 1e6);
 }
 template <typename Visit>
 void fields(PretrainConfig& c, Visit& visit) {
@@ -240,11 +240,17 @@ struct Read {
     }
 };
 
+// Keys that were added after the committed logs and base; their defaults are 0, false or the first name.
+bool is_younger(const std::string& name) { return name == "kind" || name == "decomposition_every"; }
+
 struct Write {
     std::string text;
 
     template <typename T>
     void operator()(const char* name, T& member, double = 0, double = 0) {
+        if constexpr (!is_struct<T>) {
+            if (is_younger(name) && member == T{}) return;
+        }
         text += (text.empty() ? "" : ",") + json_string(name) + ":";
         if constexpr (is_struct<T>) {
             Write inner;

@@ -41,9 +41,10 @@ enum class Scope {
 };
 
 enum class Drift {
-    none,           // the rollout engine computes exactly what the trainer computes
-    bf16_residual,  // the rollout keeps its residual stream in BF16
-    fp8_kv_cache,   // and its KV cache in FP8
+    none,            // the rollout engine computes exactly what the trainer computes
+    bf16_residual,   // the rollout keeps its residual stream in BF16
+    fp8_kv_cache,    // and its KV cache in FP8
+    nvfp4_kv_cache,  // or its KV cache in NVFP4
 };
 
 struct QuantizationConfig {
@@ -89,6 +90,7 @@ struct OptimizerConfig {
 struct EvaluationConfig {
     int every = 60;     // steps between held-out evaluations; the last step is always evaluated
     int responses = 4;  // sampled at temperature 1 per held-out prompt; pass@1 is their mean reward
+    int decomposition_every = 0;  // steps between gap decompositions, the first and last steps included; 0: never
 };
 
 struct PretrainConfig {
@@ -128,7 +130,8 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& a
 // Error where a value is out of range or two values do not fit together.
 void validate(const RunConfig& config);
 
-// The resolved configuration as one line of JSON, and back.
+// The resolved configuration as one line of JSON, and back. A key younger than the committed logs is written only where
+// it is set: an older log then still begins with the configuration that makes it again.
 std::string to_json(const RunConfig& config);
 RunConfig config_from_json(const std::string& json);
 

@@ -39,7 +39,8 @@ Numerics trainer_numerics(Mode mode, const QuantizationConfig& config) {
 Numerics rollout_numerics(Mode mode, const QuantizationConfig& config) {
     Numerics numerics = base_numerics(config);
     numerics.bf16_residual = config.drift != Drift::none;
-    numerics.kv_cache = config.drift == Drift::fp8_kv_cache ? KvFormat::fp8 : KvFormat::bf16;
+    if (config.drift == Drift::fp8_kv_cache) numerics.kv_cache = KvFormat::fp8;
+    if (config.drift == Drift::nvfp4_kv_cache) numerics.kv_cache = KvFormat::nvfp4;
     numerics.weights = WeightFormat::nvfp4;
     switch (mode) {
         case Mode::bf16:

@@ -12,13 +12,50 @@
 
 namespace quads {
 
+// Tokens to which the trainer gives less than this are unlikely ones.
+constexpr double kUnlikely = 0.1;
+
+// The log-probabilities that the terms are differences of, (P * G, n) each, all n tokens of every response: a term is a
+// column minus the next one.
+struct GapTokens {
+    std::vector<float> trainer;          // the trainer
+    std::vector<float> drifted;          // the rollout engine with the trainer's weights and activations
+    std::vector<float> rollout_weights;  // the same with the rollout's weights
+    std::vector<float> rollout;          // the rollout engine itself
+};
+
 struct GapTerm {
     double mean = 0, max = 0;  // of |difference of log-probabilities|
 };
 
 struct GapReport {
     GapTerm total, num, weight, act;
-    double router_flip_fraction = 0, code_flip_fraction = 0;
+    Flips router_flips, code_flips;
+    double unlikely_tokens = 0;  // share of the sampled tokens with a trainer probability below kUnlikely
+    double unlikely_gap = 0;     // their share of the sum of |gap|; 0 where there is no gap
+};
+
+// The terms of given tokens; flips are left at 0. Error for columns of different lengths, no tokens, or a value that is
+// not finite: a maximum would hide a NaN.
+GapReport gap_report(const GapTokens& tokens);
+
+// Takes the gap between a learner and a rollout engine apart, as often as wanted: holds the two engines in between.
+class GapMeter {
+public:
+    GapMeter(const Operations& operations, const ModelConfig& config, const Numerics& trainer, const Numerics& rollout,
+             SequenceTree tree);
+
+    // Syncs all engines with the learner's weights and samples responses to the problems; (seed, step) name the random
+    // numbers. The learner and the rollout engine are those of the constructor's numerics and tree; what they last
+    // scored and sampled is replaced, nothing else of their state.
+    GapReport measure(Learner& learner, RolloutEngine& rollout, const std::vector<Problem>& problems, float temperature,
+                      std::uint32_t seed, std::uint32_t step);
+
+    const GapTokens& tokens() const { return tokens_; }  // of the last measure
+
+private:
+    RolloutEngine drifted_, rollout_weights_;
+    GapTokens tokens_;
 };
 
 // One batch of config.grpo.prompts training problems of step 0, under config.mode.

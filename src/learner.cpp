@@ -5,6 +5,21 @@
 #include <numeric>
 
 namespace quads {
+namespace {
+
+// Flips of each layer out of `choices` a layer.
+Flips shares(const std::vector<std::int64_t>& flips, double choices) {
+    Flips result;
+    std::int64_t all = 0;
+    for (std::int64_t layer : flips) {
+        all += layer;
+        result.by_layer.push_back(static_cast<double>(layer) / choices);
+    }
+    result.fraction = static_cast<double>(all) / (choices * static_cast<double>(flips.size()));
+    return result;
+}
+
+}  // namespace
 
 float learning_rate_at(const OptimizerConfig& optimizer, int step, int steps) {
     float rate = optimizer.learning_rate;
@@ -119,31 +134,31 @@ float Learner::update(const std::vector<float>& gradient, float balance, float l
     return norm;
 }
 
-double Learner::router_flip_fraction(const EngineTrace& other) const {
+Flips Learner::router_flips(const EngineTrace& other) const {
     const std::vector<int> theirs = other.experts.download();
     const int S = config_.active_experts, rows = tree_.rows();
-    std::size_t flips = 0;
+    std::vector<std::int64_t> flips(config_.layers, 0);
     for (int l = 0; l < config_.layers; ++l) {
         const std::vector<int> ours = activations_.layers[l].experts.download();
         for (int row = 0; row < rows; ++row) {
             // A flip is an expert the other engine did not choose; the order of the slots does not matter.
             const int* mine = &ours[static_cast<std::size_t>(row) * S];
             const int* their = &theirs[(static_cast<std::size_t>(l) * rows + row) * S];
-            for (int s = 0; s < S; ++s) flips += std::find(their, their + S, mine[s]) == their + S;
+            for (int s = 0; s < S; ++s) flips[l] += std::find(their, their + S, mine[s]) == their + S;
         }
     }
-    return static_cast<double>(flips) / static_cast<double>(theirs.size());
+    return shares(flips, static_cast<double>(rows) * S);
 }
 
-double Learner::code_flip_fraction(const EngineTrace& other) {
+Flips Learner::code_flips(const EngineTrace& other) {
     const int T = tree_.rows(), D = config_.width;
-    std::int64_t flips = 0;
+    std::vector<std::int64_t> flips(config_.layers, 0);
     for (int l = 0; l < config_.layers; ++l) {
         op_.count_code_flips(activations_.layers[l].expert_input.data(), other.expert_input[l].data(), T, D,
                              flips_.data());
-        for (int row_flips : flips_.download()) flips += row_flips;
+        for (int row_flips : flips_.download()) flips[l] += row_flips;
     }
-    return static_cast<double>(flips) / (static_cast<double>(config_.layers) * T * D);
+    return shares(flips, static_cast<double>(T) * D);
 }
 
 }  // namespace quads

@@ -18,6 +18,12 @@ struct TrainerScores {
     std::vector<float> logp, entropy;
 };
 
+// Share of choices in which two engines differ: over all layers, and of each.
+struct Flips {
+    double fraction = 0;
+    std::vector<double> by_layer;
+};
+
 class Learner {
 public:
     Learner(const Operations& operations, const ModelConfig& config, const Numerics& numerics, SequenceTree tree,
@@ -38,10 +44,10 @@ public:
     // weight of the load-balance loss, averaged over layers. Returns the gradient norm before clipping.
     float update(const std::vector<float>& gradient, float balance, float learning_rate);
 
-    // Fractions of the scored rows' expert choices and FP4 activation codes (of the experts' input, quantised per
-    // token) that differ from those of another engine over the same rows.
-    double router_flip_fraction(const EngineTrace& other) const;
-    double code_flip_fraction(const EngineTrace& other);
+    // Of the scored rows' expert choices and FP4 activation codes (of the experts' input, quantised per token), those
+    // that differ from another engine's over the same rows.
+    Flips router_flips(const EngineTrace& other) const;
+    Flips code_flips(const EngineTrace& other);
 
 private:
     // Row of the tree whose logits the j-th token of response (p, g) is drawn from.

@@ -101,6 +101,18 @@ void Model::linear(const EngineWeights& weights, const Linear& w, float* x, Grou
     }
 }
 
+void Model::quantize_cache(const Pass& pass, Activations& a, float* cached) const {
+    const int T = pass.T, D = config_.width;
+    const Nvfp4 packed{a.codes.data(), a.scales.data(), a.outer.data(), OuterScale::row};
+    const Groups dense{a.dense.data(), 1};
+    float* rows = a.narrow.data();
+    op_.gather_rows(cached, pass.rows, T, D, rows);
+    op_.quantize_nvfp4(rows, dense, T, D, packed);
+    op_.dequantize_nvfp4(packed, dense, T, D, true, rows);
+    op_.round_bf16(rows, T * D, rows);
+    op_.scatter_rows(rows, pass.rows, T, D, cached);
+}
+
 void Model::attention_block(const EngineWeights& weights, int l, const Pass& pass, Activations& a,
                             KvCache& cache) const {
     const int T = pass.T, D = config_.width;
@@ -111,6 +123,10 @@ void Model::attention_block(const EngineWeights& weights, int l, const Pass& pas
     linear(weights, w.qkv, layer.attention_input.data(), dense, T, a, a.wide.data());
     op_.split_qkv(a.wide.data(), pass.rows, T, D, weights.numerics.kv_cache, layer.q.data(), cache.k[l].data(),
                   cache.v[l].data());
+    if (weights.numerics.kv_cache == KvFormat::nvfp4) {
+        quantize_cache(pass, a, cache.k[l].data());
+        quantize_cache(pass, a, cache.v[l].data());
+    }
     op_.attention(layer.q.data(), cache.k[l].data(), cache.v[l].data(), pass.rows, pass.tree, T, D, config_.heads,
                   layer.attention_output.data());
     linear(weights, w.attention_out, layer.attention_output.data(), dense, T, a, a.narrow.data());

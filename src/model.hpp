@@ -80,6 +80,8 @@ public:
 
 private:
     void attention_block(const EngineWeights& weights, int l, const Pass& pass, Activations& a, KvCache& cache) const;
+    // The pass' rows of K or V as an NVFP4 cache gives them back: KvFormat::nvfp4.
+    void quantize_cache(const Pass& pass, Activations& a, float* cached) const;
     void expert_block(const EngineWeights& weights, int l, const Pass& pass, Activations& a) const;
     void linear(const EngineWeights& weights, const Linear& w, float* x, Groups groups, int M, Activations& a,
                 float* y) const;

@@ -1,9 +1,30 @@
 #include "src/report.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "reference/check.hpp"
+#include "src/nearest.hpp"
 
 namespace quads {
 namespace {
+
+// How panels show the columns of a log; others are linear under their own name.
+struct Panel {
+    const char *column, *label;
+    Scale scale;
+};
+constexpr Panel kPanels[] = {
+    {"reward", "reward", Scale::share},
+    {"gap_mean", "mean gap |Δ log p| (nat), log axis", Scale::logarithmic},
+    {"gap_max", "largest gap |Δ log p| (nat), log axis", Scale::logarithmic},
+    {"ratio_max", "largest importance ratio, log axis", Scale::logarithmic},
+    {"clip_fraction", "share of tokens with a clipped ratio", Scale::linear},
+    {"entropy", "entropy of the trainer (nat)", Scale::linear},
+    {"delta_num_mean", "engine drift: mean |δ_num| (nat), log axis", Scale::logarithmic},
+    {"delta_weight_mean", "weights: mean |δ_weight| (nat), log axis; exactly 0 under QAT", Scale::logarithmic},
+    {"delta_act_mean", "activations: mean |δ_act| (nat), log axis", Scale::logarithmic},
+};
 
 std::string escape(const std::string& text) {
     std::string out;
@@ -83,15 +104,43 @@ std::string markdown_table(const Table& table) {
 }
 
 Chart reward_chart(const std::vector<ReportRun>& runs) {
-    return {"Reward", "mean reward of a step's responses (0 to 1)", false, 15, series_of(runs, "reward")};
+    return {"Reward", "mean reward of a step's responses (0 to 1)", Scale::share, 15, series_of(runs, "reward")};
 }
 Chart gap_mean_chart(const std::vector<ReportRun>& runs) {
-    return {"Mean gap between trainer and rollout", "mean |Δ log p| (nat), log axis", true, 15,
+    return {"Mean gap between trainer and rollout", "mean |Δ log p| (nat), log axis", Scale::logarithmic, 15,
             series_of(runs, "gap_mean")};
 }
 Chart gap_max_chart(const std::vector<ReportRun>& runs) {
-    return {"Largest gap between trainer and rollout", "max |Δ log p| (nat), log axis", true, 15,
+    return {"Largest gap between trainer and rollout", "max |Δ log p| (nat), log axis", Scale::logarithmic, 15,
             series_of(runs, "gap_max")};
+}
+
+std::string column_panels(const std::string& title, const std::vector<ReportRun>& runs,
+                          const std::vector<std::string>& columns) {
+    std::vector<std::string> known;
+    for (const ReportRun& run : runs) {
+        for (const Record& step : run.log.steps) {
+            for (const auto& entry : step) {
+                if (std::find(known.begin(), known.end(), entry.first) == known.end()) known.push_back(entry.first);
+            }
+        }
+    }
+    std::vector<Chart> charts;
+    for (const std::string& column : columns) {
+        check(std::find(known.begin(), known.end(), column) != known.end(), "the logs have no column '", column,
+              "'; the nearest is '", nearest_name(column, known), "'.");
+        Chart chart{title, column, Scale::linear, 15, series_of(runs, column)};
+        for (const Panel& panel : kPanels) {
+            if (column == panel.column) chart.y_label = panel.label, chart.scale = panel.scale;
+        }
+        for (const Series& series : chart.series) {
+            for (const auto& curve : series.curves) {
+                for (double value : curve) chart.smoothing = std::isnan(value) ? 1 : chart.smoothing;
+            }
+        }
+        charts.push_back(std::move(chart));
+    }
+    return panels_svg(title, charts);
 }
 
 std::string report_html(const Report& report) {

@@ -39,6 +39,11 @@ Chart reward_chart(const std::vector<ReportRun>& runs);
 Chart gap_mean_chart(const std::vector<ReportRun>& runs);
 Chart gap_max_chart(const std::vector<ReportRun>& runs);
 
+// Panels of the runs' columns by step, in the order given. A column that some steps lack is drawn point to point,
+// others as moving means. Error for a column that no step has, with the nearest one.
+std::string column_panels(const std::string& title, const std::vector<ReportRun>& runs,
+                          const std::vector<std::string>& columns);
+
 std::string report_html(const Report& report);
 
 }  // namespace quads

@@ -29,6 +29,23 @@ void for_each_field(Step& step, const Field& field) {
     field("seconds", step.seconds);
 }
 
+// The same for the numbers of a decomposition that do not depend on the number of layers.
+template <typename Report, typename Field>
+void for_each_gap_field(Report& gap, const Field& field) {
+    field("delta_total_mean", gap.total.mean);
+    field("delta_total_max", gap.total.max);
+    field("delta_num_mean", gap.num.mean);
+    field("delta_num_max", gap.num.max);
+    field("delta_weight_mean", gap.weight.mean);
+    field("delta_weight_max", gap.weight.max);
+    field("delta_act_mean", gap.act.mean);
+    field("delta_act_max", gap.act.max);
+    field("unlikely_tokens", gap.unlikely_tokens);
+    field("unlikely_gap", gap.unlikely_gap);
+    field("router_flips", gap.router_flips.fraction);
+    field("code_flips", gap.code_flips.fraction);
+}
+
 double seven_digits(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%.7g", value);
@@ -41,6 +58,13 @@ Record record_of(const StepRecord& step) {
     Record record;
     for_each_field(step, [&](const char* name, double value) { record.emplace_back(name, seven_digits(value)); });
     if (step.heldout_pass1) record.emplace_back("heldout_pass1", seven_digits(*step.heldout_pass1));
+    if (!step.gap) return record;
+    const auto append = [&](const std::string& name, double value) { record.emplace_back(name, seven_digits(value)); };
+    for_each_gap_field(*step.gap, append);
+    for (std::size_t l = 0; l < step.gap->router_flips.by_layer.size(); ++l) {
+        append("router_flips_" + std::to_string(l), step.gap->router_flips.by_layer[l]);
+        append("code_flips_" + std::to_string(l), step.gap->code_flips.by_layer[l]);
+    }
     return record;
 }
 
@@ -49,14 +73,22 @@ StepRecord step_of(const Record& record) {
         return std::find_if(record.begin(), record.end(), [&](const auto& entry) { return entry.first == name; });
     };
     StepRecord step;
-    for_each_field(step, [&](const char* name, auto& value) {
+    const auto take = [&](const std::string& name, auto& value) {
         const auto entry = find(name);
         check(entry != record.end(), "A log line lacks '", name,
               "'. It was not written by this version of the program.");
         value = static_cast<std::decay_t<decltype(value)>>(entry->second);
-    });
+    };
+    for_each_field(step, take);
     const auto heldout = find("heldout_pass1");
     if (heldout != record.end()) step.heldout_pass1 = heldout->second;
+    if (find("delta_total_mean") == record.end()) return step;
+    GapReport& gap = step.gap.emplace();
+    for_each_gap_field(gap, take);
+    for (int l = 0; find("router_flips_" + std::to_string(l)) != record.end(); ++l) {
+        take("router_flips_" + std::to_string(l), gap.router_flips.by_layer.emplace_back());
+        take("code_flips_" + std::to_string(l), gap.code_flips.by_layer.emplace_back());
+    }
     return step;
 }
 

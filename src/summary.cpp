@@ -49,6 +49,37 @@ std::string range(const std::vector<double>& values) {
     return digits(*lowest, 3) + "-" + digits(*highest, 3);
 }
 
+// The measured steps to show, ascending.
+std::vector<int> shown_steps(const std::vector<StepRecord>& steps) {
+    std::vector<int> shown;
+    for (int quarter = 0; quarter <= 4; ++quarter) {
+        int latest = -1;
+        for (const StepRecord& step : steps) {
+            if (step.gap && 4 * step.step <= quarter * static_cast<int>(steps.size())) latest = step.step;
+        }
+        if (latest >= 0 && (shown.empty() || latest > shown.back())) shown.push_back(latest);
+    }
+    return shown;
+}
+
+// Means over seeds of what a decomposition holds.
+struct MeanGap {
+    explicit MeanGap(std::vector<const GapReport*> reports) : reports(std::move(reports)) {}
+
+    template <typename Value>
+    std::string mean(int after_point, Value value) const {
+        double sum = 0;
+        for (const GapReport* report : reports) sum += value(*report);
+        return digits(sum / static_cast<double>(reports.size()), after_point);
+    }
+    std::string layers(Flips GapReport::*flips) const {
+        return mean(3, [=](const GapReport& r) { return (r.*flips).by_layer.front(); }) + "-" +
+               mean(3, [=](const GapReport& r) { return (r.*flips).by_layer.back(); });
+    }
+
+    std::vector<const GapReport*> reports;
+};
+
 }  // namespace
 
 RunSummary summarize(const std::vector<StepRecord>& steps) {
@@ -117,6 +148,31 @@ Table summary_table(const RunTable& runs) {
                               digits(mean.heldout_pass1, 3), digits(mean.gap_mean_start, 4),
                               digits(mean.gap_max_first50, 2), digits(mean.gap_max_last50, 2),
                               std::to_string(collapsed) + " of " + std::to_string(seeds.size())});
+    }
+    return table;
+}
+
+Table decomposition_table(const RunTable& runs) {
+    Table table{{"mode", "step", "mean gap", "num", "weight", "act", "max gap", "router flips, first-last layer",
+                 "code flips, first-last layer", "tokens with p < 0.1", "their share of the gap"},
+                {}};
+    for (const auto& [mode, seeds] : runs) {
+        for (int step : shown_steps(seeds.begin()->second)) {
+            std::vector<const GapReport*> reports;
+            for (const auto& [seed, steps] : seeds) {
+                if (step < static_cast<int>(steps.size()) && steps[step].gap) reports.push_back(&*steps[step].gap);
+            }
+            const MeanGap gap(reports);
+            table.rows.push_back({name_of(mode), std::to_string(step),
+                                  gap.mean(4, [](const GapReport& r) { return r.total.mean; }),
+                                  gap.mean(4, [](const GapReport& r) { return r.num.mean; }),
+                                  gap.mean(4, [](const GapReport& r) { return r.weight.mean; }),
+                                  gap.mean(4, [](const GapReport& r) { return r.act.mean; }),
+                                  gap.mean(2, [](const GapReport& r) { return r.total.max; }),
+                                  gap.layers(&GapReport::router_flips), gap.layers(&GapReport::code_flips),
+                                  gap.mean(3, [](const GapReport& r) { return r.unlikely_tokens; }),
+                                  gap.mean(3, [](const GapReport& r) { return r.unlikely_gap; })});
+        }
     }
     return table;
 }

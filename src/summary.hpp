@@ -32,4 +32,8 @@ std::string summary_json(const RunTable& runs);
 // One row a mode: means over seeds, the final reward with its 95 % interval and range, the largest gap of any seed.
 Table summary_table(const RunTable& runs);
 
+// The gap's terms at five measured steps of every mode: the first, the last and those at or before each quarter; means
+// over seeds. No rows where no run has measured any (evaluation.decomposition_every).
+Table decomposition_table(const RunTable& runs);
+
 }  // namespace quads

@@ -9,8 +9,9 @@
 namespace quads {
 namespace {
 
-// Evaluations draw from steps that training never reaches.
+// Evaluations and gap decompositions draw from steps that training never reaches.
 constexpr std::uint32_t kEvaluationStream = 0x80000000u;
+constexpr std::uint32_t kDecompositionStream = 0x20000000u;
 
 std::vector<float> rewards_of(const TaskConfig& task, const std::vector<Problem>& problems, const Responses& responses,
                               int group) {
@@ -37,7 +38,12 @@ public:
           learner_(operations, config.model, trainer_numerics(config.mode, config.quantization), tree_,
                    config.optimizer),
           rollout_(operations, config.model, rollout_numerics(config.mode, config.quantization), tree_),
-          evaluation_(operations, config, rollout_numerics(config.mode, config.quantization), task_) {}
+          evaluation_(operations, config, rollout_numerics(config.mode, config.quantization), task_) {
+        if (config.evaluation.decomposition_every > 0) {
+            gap_meter_.emplace(operations, config.model, trainer_numerics(config.mode, config.quantization),
+                               rollout_numerics(config.mode, config.quantization), tree_);
+        }
+    }
 
     Learner& learner() { return learner_; }
 
@@ -46,6 +52,12 @@ public:
         const GrpoConfig& grpo = config_.grpo;
         StepRecord record;
         record.step = step;
+        if (gap_meter_ && (step % config_.evaluation.decomposition_every == 0 || step + 1 == config_.steps)) {
+            const std::uint32_t stream = kDecompositionStream + static_cast<std::uint32_t>(step);
+            record.gap = gap_meter_->measure(learner_, rollout_,
+                                             task_.training_problems(config_.seed, stream, grpo.prompts),
+                                             grpo.temperature, config_.seed, stream);
+        }
 
         // 1. Weight sync, then the rollout engine answers each prompt `group` times.
         const std::vector<Problem> problems = task_.training_problems(config_.seed, step, grpo.prompts);
@@ -72,8 +84,8 @@ public:
         record.zero_spread_groups = zero_spread_fraction(rewards, grpo.group);
         record.tokens = counted_tokens(batch);
         record.mismatch = mismatch_statistics(batch, grpo);
-        record.router_flip_fraction = learner_.router_flip_fraction(rollout_.trace());
-        record.code_flip_fraction = learner_.code_flip_fraction(rollout_.trace());
+        record.router_flip_fraction = learner_.router_flips(rollout_.trace()).fraction;
+        record.code_flip_fraction = learner_.code_flips(rollout_.trace()).fraction;
 
         // 4. One optimiser step on the clipped objective.
         record.grad_norm = learner_.update(policy_gradient(batch, grpo, record.tokens), grpo.balance,
@@ -93,6 +105,7 @@ private:
     Learner learner_;
     RolloutEngine rollout_;
     HeldoutEvaluation evaluation_;
+    std::optional<GapMeter> gap_meter_;
 };
 
 // The checkpoint to continue from, with the log cut to its step; Error where the files do not fit this run.

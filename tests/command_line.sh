@@ -50,7 +50,7 @@ repeat() { local i; for ((i = 0; i < $2; ++i)); do printf '%s' "$1"; done; }
 
 ### Help and unknown names
 works "quads --help" --help
-for command in pretrain train eval gap reproduce op bench; do
+for command in pretrain train eval gap reproduce chart op bench; do
     works "quads $command --help" "$command" --help
     grep -q "^usage: quads $command" "$folder/stdout"
     verdict $? "quads $command --help shows its usage"

@@ -1,4 +1,5 @@
 // The configuration: round trip, strictness, suggestions and ranges.
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -58,6 +59,24 @@ TEST_CASE("logs from before there was a second task keep their first line", "[co
     CHECK(to_json(config_from_json(sketch)) == sketch);
     CHECK(config_from_json(sketch).task.kind == TaskKind::sketch);
     CHECK(refusal([] { with("task.kind=sketsh"); }).find("nearest is sketch") != std::string::npos);
+}
+
+TEST_CASE("a key younger than the committed logs is written only where it is set", "[config]") {
+    CHECK(to_json(RunConfig{}).find("decomposition_every") == std::string::npos);
+    const std::string json = to_json(with("evaluation.decomposition_every=20"));
+    CHECK(json.find("\"responses\":4,\"decomposition_every\":20}") != std::string::npos);
+    CHECK(config_from_json(json).evaluation.decomposition_every == 20);
+    int logs = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator("data/runs")) {
+        if (entry.path().extension() != ".jsonl") continue;
+        std::ifstream log(entry.path());
+        std::string line;
+        REQUIRE(std::getline(log, line));
+        INFO(entry.path());
+        CHECK(to_json(config_from_json(line)) == line);
+        ++logs;
+    }
+    CHECK(logs >= 45);
 }
 
 TEST_CASE("assignments apply in order after the file", "[config]") {

@@ -4,6 +4,8 @@
 
 #include "src/gap.hpp"
 #include "tests/catch.hpp"
+#include "tests/compare.hpp"
+#include "tests/packed.hpp"
 #include "tests/tiny_run.hpp"
 
 using namespace quads;
@@ -79,8 +81,9 @@ TEST_CASE("Identical engines leave no gap", "[model][gap]") {
         config.quantization.scope = scope;
         const GapReport report = measure_gap(cpu_operations(), config, initial_parameters(config.model, 1));
         CHECK(report.total.max == 0.0);
-        CHECK(report.router_flip_fraction == 0.0);
-        CHECK(report.code_flip_fraction == 0.0);
+        CHECK(report.router_flips.fraction == 0.0);
+        CHECK(report.code_flips.fraction == 0.0);
+        CHECK(report.unlikely_gap == 0.0);
     }
 }
 
@@ -122,7 +125,8 @@ TEST_CASE("Weight sync A, B, A gives the first A's bits", "[model][sync]") {
 
 TEST_CASE("Scoring sampled tokens gives the log-probabilities they were sampled with", "[model][rollout]") {
     for (Mode mode : {Mode::bf16, Mode::fp8, Mode::naive, Mode::quads, Mode::quads_token}) {
-        const RunConfig config = tiny_run(mode);
+        RunConfig config = tiny_run(mode);
+        config.quantization.drift = Drift::nvfp4_kv_cache;
         const TinyBatch batch(config);
         const Buffer<float> master(cpu_operations(), initial_parameters(config.model, 1));
         RolloutEngine engine(cpu_operations(), config.model, rollout_numerics(mode, config.quantization), batch.tree);
@@ -130,6 +134,63 @@ TEST_CASE("Scoring sampled tokens gives the log-probabilities they were sampled 
         const Responses sampled = engine.generate(batch.problems, 0.7f, 11, 3);
         CHECK(same_bits(sampled.logp, engine.score(batch.problems, sampled.tokens, 0.7f).logp));
     }
+}
+
+TEST_CASE("An NVFP4 KV cache holds rounded rows, those of the pass only", "[model][kv cache]") {
+    const RunConfig config = tiny_run(Mode::bf16);
+    const int D = config.model.width;
+    const TinyBatch batch(config);
+    const Operations& op = cpu_operations();
+    const Buffer<float> master(op, initial_parameters(config.model, 1));
+    const std::vector<int> all_tokens = tree_tokens(batch.tree, batch.problems, batch.responses);
+    std::vector<int> tokens, positions, rows;  // the prompts' rows, last prompt first
+    for (int p = batch.tree.prompts - 1; p >= 0; --p) {
+        for (int i = 0; i < batch.tree.prompt; ++i) {
+            rows.push_back(p * batch.tree.rows_per_prompt() + i);
+            positions.push_back(i);
+            tokens.push_back(all_tokens[rows.back()]);
+        }
+    }
+    const int T = static_cast<int>(rows.size());
+    const Buffer<int> token_buffer(op, tokens), position_buffer(op, positions), row_buffer(op, rows);
+    const auto cached = [&](KvFormat format) {
+        Numerics numerics;
+        numerics.kv_cache = format;
+        EngineWeights weights(op, config.model, numerics);
+        weights.synchronize(master.data());
+        KvCache cache(op, config.model, batch.tree.rows());
+        const std::vector<float> untouched(cache.k[0].size(), -7.0f);
+        for (int l = 0; l < config.model.layers; ++l) cache.k[l].upload(untouched), cache.v[l].upload(untouched);
+        Activations activations(op, config.model, T, false);
+        const Pass pass{T, token_buffer.data(), position_buffer.data(), row_buffer.data(), batch.tree, nullptr};
+        Model(op, config.model).forward(weights, pass, activations, cache, nullptr);
+        return std::pair(cache.k[0].download(), cache.v[0].download());
+    };
+    // The first layer sees the same input whatever the cache, so its BF16 rows are what the NVFP4 ones are made of.
+    const auto [k, v] = cached(KvFormat::bf16);
+    const auto [k_rounded, v_rounded] = cached(KvFormat::nvfp4);
+    const auto expected = [&](const Floats& exact) {
+        const GroupRows groups({batch.tree.rows()});
+        const Packed packed = literal::quantized(exact, groups, D, OuterScale::row);
+        Floats result = exact;
+        for (int row : rows) {
+            for (int d = 0; d < D; ++d) result[row * D + d] = nearest_bf16(literal::value(packed, groups, row, d, D));
+        }
+        return result;
+    };
+    REQUIRE_FALSE(same_bits(k, k_rounded));
+    REQUIRE_SAME_BITS(k_rounded, expected(k));
+    REQUIRE_SAME_BITS(v_rounded, expected(v));
+}
+
+TEST_CASE("Coarser KV caches open wider gaps", "[model][kv cache][gap]") {
+    const auto gap = [](Drift drift) {
+        RunConfig config = tiny_run(Mode::bf16);
+        config.quantization.drift = drift;
+        return measure_gap(cpu_operations(), config, initial_parameters(config.model, 1)).num.mean;
+    };
+    CHECK(gap(Drift::bf16_residual) < gap(Drift::fp8_kv_cache));
+    CHECK(gap(Drift::fp8_kv_cache) < gap(Drift::nvfp4_kv_cache));
 }
 
 TEST_CASE("Routing replay makes the trainer follow the rollout's experts", "[model][replay]") {
@@ -142,7 +203,7 @@ TEST_CASE("Routing replay makes the trainer follow the rollout's experts", "[mod
     engine.synchronize(learner.master());
     engine.score(batch.problems, batch.responses, 1.0f);
     learner.score(batch.problems, batch.responses, 1.0f, nullptr);
-    CHECK(learner.router_flip_fraction(engine.trace()) > 0.0);
+    CHECK(learner.router_flips(engine.trace()).fraction > 0.0);
     learner.score(batch.problems, batch.responses, 1.0f, engine.trace().experts.data());
-    CHECK(learner.router_flip_fraction(engine.trace()) == 0.0);
+    CHECK(learner.router_flips(engine.trace()).fraction == 0.0);
 }

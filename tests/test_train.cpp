@@ -52,6 +52,8 @@ TEST_CASE("Threads and vectorised GEMMs change no byte of log and checkpoint", "
                                Mode::residual, Mode::quads, Mode::quads_token);
     RunConfig config = tiny_run_with_base(mode, folder);
     config.steps = 3;
+    config.quantization.drift = Drift::nvfp4_kv_cache;
+    config.evaluation.decomposition_every = 2;
     set_threads(1);
     train(cpu_operations(), config, files_of(folder, "one"), kSilent);
     set_threads(2);
@@ -103,7 +105,8 @@ TEST_CASE("A sketch is pretrained and trained as a chain is", "[train]") {
 
 TEST_CASE("A killed run resumes to the bytes of an unbroken one", "[train][resume]") {
     const TemporaryFolder folder;
-    const RunConfig config = tiny_run_with_base(Mode::quads, folder);
+    RunConfig config = tiny_run_with_base(Mode::quads, folder);
+    config.evaluation.decomposition_every = 2;
     train(cpu_operations(), config, files_of(folder, "whole"), kSilent);
     const int kill_at = GENERATE(0, 2, 3, 5);
     const auto kill = [&](const StepRecord& r) {
@@ -115,6 +118,21 @@ TEST_CASE("A killed run resumes to the bytes of an unbroken one", "[train][resum
     train(cpu_operations(), config, files_of(folder, "broken", true), kSilent);
     CHECK(without_seconds(folder.file("whole.jsonl")) == without_seconds(folder.file("broken.jsonl")));
     CHECK(read_file(folder.file("whole.safetensors")) == read_file(folder.file("broken.safetensors")));
+}
+
+TEST_CASE("Taking the gap apart every few steps changes nothing else", "[train][gap]") {
+    const TemporaryFolder folder;
+    RunConfig config = tiny_run_with_base(Mode::naive, folder);
+    const std::vector<StepRecord> plain = train(cpu_operations(), config, files_of(folder, "plain"), kSilent);
+    config.evaluation.decomposition_every = 4;
+    std::vector<StepRecord> measured = train(cpu_operations(), config, files_of(folder, "measured"), kSilent);
+    for (int step = 0; step < config.steps; ++step) {
+        INFO("step " << step);
+        CHECK(measured[step].gap.has_value() == (step == 0 || step == 4 || step == 5));  // the last step too
+        measured[step].gap.reset();
+        measured[step].seconds = plain[step].seconds;
+        CHECK(record_of(measured[step]) == record_of(plain[step]));
+    }
 }
 
 TEST_CASE("What would lose or mix runs is refused", "[train][bad input]") {
@@ -172,6 +190,16 @@ TEST_CASE("Records survive the log", "[train]") {
     step.heldout_pass1 = 0.5;
     CHECK(step_of(record_of(step)).heldout_pass1 == 0.5);
     CHECK_THROWS_AS(step_of({{"step", 1.0}}), Error);
+    step.gap = GapReport{};
+    step.gap->act = {0.25, 2.0};
+    step.gap->unlikely_gap = 0.5;
+    step.gap->router_flips = {0.25, {0.125, 0.375}};
+    step.gap->code_flips = {0.5, {0.25, 0.75}};
+    CHECK(record_of(step_of(record_of(step))) == record_of(step));
+    CHECK(step_of(record_of(step)).gap->code_flips.by_layer == std::vector<double>{0.25, 0.75});
+    Record lacking = record_of(step);
+    lacking.pop_back();
+    CHECK_THROWS_AS(step_of(lacking), Error);
 }
 
 TEST_CASE("The learning rate warms up and decays", "[train]") {

@@ -11,6 +11,7 @@ int train_command(const std::vector<std::string>& arguments);
 int eval_command(const std::vector<std::string>& arguments);
 int gap_command(const std::vector<std::string>& arguments);
 int reproduce_command(const std::vector<std::string>& arguments);
+int chart_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 int op_command(const std::vector<std::string>& arguments);
 

@@ -23,6 +23,7 @@ constexpr Entry kEntries[] = {
     {"train", quads::train_command, "trains one mode with one seed and writes its log"},
     {"eval", quads::eval_command, "pass@1 of a checkpoint on the held-out prompts"},
     {"gap", quads::gap_command, "how far rollout and trainer of a checkpoint disagree, and why"},
+    {"chart", quads::chart_command, "draws columns of logs by step"},
     {"pretrain", quads::pretrain_command, "makes the base checkpoint"},
     {"bench", quads::bench_command, "seconds per step on the CPU by operation"},
     {"op", quads::op_command, "runs one reference operation on your own .npy arrays"},

@@ -158,6 +158,12 @@ private:
         write_file_atomically(out_ + "/reward.svg", chart_svg(reward_chart(report.runs)));
         write_file_atomically(out_ + "/gap.svg", chart_svg(gap_mean_chart(report.runs)));
         write_file_atomically(out_ + "/report.html", report_html(report));
+        const Table decomposition = decomposition_table(runs);
+        if (decomposition.rows.empty()) return report.results;
+        write_file_atomically(out_ + "/decomposition.md", markdown_table(decomposition));
+        write_file_atomically(out_ + "/decomposition.svg",
+                              column_panels("Where the gap comes from", report.runs,
+                                            {"delta_num_mean", "delta_weight_mean", "delta_act_mean"}));
         return report.results;
     }
 
@@ -177,8 +183,9 @@ int reproduce_command(const std::vector<std::string>& raw) {
     const Arguments arguments(
         raw, {"reproduce",
               "One run per mode and seed under one configuration. Writes a log and a checkpoint per run and, from the\n"
-              "logs, report.html, summary.json, results.md, reward.svg and gap.svg. Started again, it keeps finished\n"
-              "runs (their logs are enough) and continues broken ones.",
+              "logs, report.html, summary.json, results.md, reward.svg and gap.svg; with evaluation.decomposition_every\n"
+              "also decomposition.md and decomposition.svg. Started again, it keeps finished runs (their logs are\n"
+              "enough) and continues broken ones.",
               "",
               with_run_options({
                   {"--modes", "LIST", "comma-separated (default bf16,naive,symmetric,asymmetric,quads)"},

@@ -1,0 +1,42 @@
+#include <cstdio>
+#include <sstream>
+
+#include "reference/check.hpp"
+#include "src/commands/arguments.hpp"
+#include "src/commands/commands.hpp"
+#include "src/config.hpp"
+#include "src/files.hpp"
+#include "src/report.hpp"
+
+namespace quads {
+
+int chart_command(const std::vector<std::string>& raw) {
+    const Arguments arguments(
+        raw, {"chart",
+              "Columns of the logs of runs by step, as panels below each other in one SVG. Logs of one mode are its\n"
+              "seeds: thin lines, and a thick one for their mean.",
+              "LOG...",
+              {
+                  {"--columns", "LIST", "comma-separated (default gap_mean,ratio_max,clip_fraction,entropy,reward)"},
+                  {"--title", "TEXT", "above the panels (default: none)"},
+                  {"--out", "FILE", "SVG to write"},
+              }});
+    const std::string out = arguments.required("--out");
+    check(!arguments.positionals().empty(), "quads chart needs at least one LOG; see quads chart --help.");
+    std::vector<ReportRun> runs;
+    for (const std::string& path : arguments.positionals()) {
+        RunLog log = read_run_log(path);
+        const RunConfig config = config_from_json(log.config);
+        runs.push_back({name_of(config.mode), config.seed, std::move(log)});
+    }
+    std::vector<std::string> columns;
+    std::istringstream names(
+        arguments.value("--columns").value_or("gap_mean,ratio_max,clip_fraction,entropy,reward"));
+    for (std::string name; std::getline(names, name, ',');) columns.push_back(name);
+    check(!columns.empty(), "--columns is empty, expected names separated by commas such as gap_mean,reward.");
+    write_file_atomically(out, column_panels(arguments.value("--title").value_or(""), runs, columns));
+    std::printf("%s\n", out.c_str());
+    return 0;
+}
+
+}  // namespace quads

@@ -60,8 +60,6 @@ Enum enum_from_name(const std::string& key, const std::string& name) {
     fail("there is no ", key, " '", name, "'; the nearest is ", nearest_name(name, names), " (valid: ", list, ").");
 }
 
-struct Write;
-
 // The one list of keys, with the range of every number: visit(name, member, lowest, highest).
 template <typename Visit>
 void fields(ModelConfig& c, Visit& visit) {

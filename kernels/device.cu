@@ -12,6 +12,7 @@ namespace {
 
 constexpr unsigned long long kNothing = ~0ull;
 
+// What one host thread works with, so that runs side by side queue their work side by side.
 struct Device {
     cudaStream_t stream = nullptr;
     unsigned long long* trouble = nullptr;  // on the device: the smallest key, see Report
@@ -54,7 +55,7 @@ Device open_device() {
 }
 
 Device& device() {
-    static Device opened = open_device();
+    thread_local Device opened = open_device();
     return opened;
 }
 

@@ -8,7 +8,7 @@
 
 namespace quads::kernels {
 
-// The one stream of all kernels. The first call chooses the device.
+// The one stream of the calling thread. Its first call chooses the device.
 cudaStream_t stream();
 
 constexpr int kThreads = 256;  // threads of a block where nothing speaks for another number

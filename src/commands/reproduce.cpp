@@ -78,7 +78,7 @@ std::optional<RunLog> finished_log(const std::string& path, const RunConfig& con
     return log;
 }
 
-// Trains the runs that are not finished, several side by side on a CPU, and writes the results after each.
+// Trains the runs that are not finished, as many side by side as there are threads, and writes the results after each.
 class Reproduction {
 public:
     Reproduction(const Operations& operations, std::vector<RunConfig> configs, std::string out, std::string command)
@@ -94,11 +94,10 @@ public:
             logs_[i] = finished_log(log_path(configs_[i]), configs_[i]);
             if (logs_[i]) progress_.skip(configs_[i].steps);
         }
-        // A GPU runs one at a time; CPU cores are best used by a run each (see MachineShare).
+        // Every core, and every GPU, is used best by whole runs (see MachineShare).
         const int missing = static_cast<int>(std::count(logs_.begin(), logs_.end(), std::nullopt));
-        const bool on_gpu = operations_.device == std::string("cuda");
         std::vector<std::thread> workers;
-        for (int i = 1; i < (on_gpu ? 1 : std::min(threads(), missing)); ++i) workers.emplace_back([this] { work(); });
+        for (int i = 1; i < std::min(threads(), missing); ++i) workers.emplace_back([this] { work(); });
         work();
         for (std::thread& worker : workers) worker.join();
         if (error_) std::rethrow_exception(error_);

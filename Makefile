@@ -1,5 +1,5 @@
 # QUADS from scratch: `make` lists the targets. No GPU is needed or assumed; kernels/kernels.mk adds the CUDA targets.
-# What is missing (compiler, Eigen, nlohmann/json, and Catch2 for the tests) is found or installed by .ci/setup.
+# What is missing (compiler, nlohmann/json, and for the tests Catch2 and Eigen) is found or installed by .ci/setup.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo reproduce experiments test exhaustive bench base clean quads FORCE
@@ -36,7 +36,7 @@ TEST_OBJECTS := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/*.cpp))
 MAIN_OBJECT := $(MAIN:%.cpp=$(BUILD)/%.o)
 
 # Probed once per compiler and build folder; make writes the two files by .ci/setup, reads them and starts again.
-#   found.mk       MARCH_FLAG, INCLUDES        found_tests.mk  CATCH_INCLUDES, CATCH_LIBS
+#   found.mk       MARCH_FLAG, INCLUDES        found_tests.mk  TEST_INCLUDES, TEST_LIBS
 GOALS := $(or $(MAKECMDGOALS),help)
 ifneq ($(filter-out help clean,$(GOALS)),)
 include $(BUILD)/found.mk
@@ -85,7 +85,7 @@ $(QUADS): $(MAIN_OBJECT) $(LIBRARY)
 	$(CXX) $(LINK_FLAGS) $^ $(LIBS) -o $@
 
 $(TESTS): $(TEST_OBJECTS) $(LIBRARY)
-	$(CXX) $(LINK_FLAGS) $^ $(LIBS) $(CATCH_LIBS) -o $@
+	$(CXX) $(LINK_FLAGS) $^ $(LIBS) $(TEST_LIBS) -o $@
 
 $(LIBRARY): $(LIBRARY_OBJECTS)
 	@rm -f $@
@@ -96,7 +96,7 @@ $(BUILD)/src/%.o $(BUILD)/tests/%.o: private CXXFLAGS := $(CXXFLAGS:-O3=-O1)
 $(BUILD)/src/commands/bench.o: private CXXFLAGS := $(CXXFLAGS)  # measures the peak itself
 # Catch2's own main function takes a sanitizing compiler minutes, and it is not what is tested.
 $(BUILD)/tests/main.o: private SANITIZE :=
-$(BUILD)/tests/%.o: private INCLUDES += $(CATCH_INCLUDES)
+$(BUILD)/tests/%.o: private INCLUDES += $(TEST_INCLUDES)
 $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CXX) $(FLAGS) -c $< -o $@

@@ -58,7 +58,7 @@ test-gpu: $(GPU_TESTS) ## every CUDA kernel against its CPU reference, bit for b
 	$(GPU_TESTS)
 
 $(GPU_TESTS): $(GPU_TEST_OBJECTS) $(LIBRARY)
-	$(CXX) $(LINK_FLAGS) $^ $(LIBS) $(CATCH_LIBS) -o $@
+	$(CXX) $(LINK_FLAGS) $^ $(LIBS) $(TEST_LIBS) -o $@
 
 $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda_flags
 	@mkdir -p $(@D)

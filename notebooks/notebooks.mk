@@ -105,7 +105,7 @@ $(BUILD)/labs/lab%: $(BUILD)/tests/labs/lab%.o $(BUILD)/tests/main.o $(C_LIBRARY
 	if [ ! -e "$$1" ]; then echo "There is no file $$1."; \
 	elif [ $$# -gt 1 ]; then echo "Expected one file, found $$# of them: $$*."; \
 	else $(CXX) $(filter-out -MMD -MP,$(FLAGS)) -Wno-unused-parameter "$$1" $(filter-out FORCE,$^) \
-	    -Wl,-rpath,'$$ORIGIN/..' $(CATCH_LIBS) -o $@; fi > $@.log 2>&1; \
+	    -Wl,-rpath,'$$ORIGIN/..' $(TEST_LIBS) -o $@; fi > $@.log 2>&1; \
 	cat $@.log >&2; test -e $@
 
 # The tests use all of this through scripts; built here, it is built in parallel and once.

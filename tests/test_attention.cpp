@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include <Eigen/Core>
+
 #include "reference/check.hpp"
 #include "reference/exact_math.hpp"
 #include "tests/arrays.hpp"
@@ -143,21 +145,25 @@ TEST_CASE("attention: forward and backward are the header's formulas, bit for bi
 }
 
 // p and o are rounded to BF16, 2^-8 relative each; with |v| <= 1 that is at most 2^-7 in o.
-TEST_CASE("attention: close to double arithmetic", "[attention]") {
+TEST_CASE("attention: close to Eigen's double arithmetic", "[attention]") {
     const SequenceTree tree{2, 16, 2, 3};
     const int D = 32, H = 2, C = D / H, T = tree.rows();
     const Floats q = random_bf16(T * D, 1, 3.0f), k = random_bf16(T * D, 2), v = random_bf16(T * D, 3);
     const Floats o = attend(q, k, v, all_rows(tree), tree, D, H);
-    for (int i = 0; i < T * D; ++i) {
-        const int t = i / D, first = i % D / C * C;
-        double sum = 0.0, weighted = 0.0;
-        for (const int key : keys_of(tree, t)) {
-            double a = 0.0;
-            for (int c = first; c < first + C; ++c) a += double{q[t * D + c]} * k[key * D + c];
-            sum += std::exp(a / std::sqrt(C));
-            weighted += std::exp(a / std::sqrt(C)) * v[key * D + i % D];
+    const auto matrix = [=](const Floats& x) -> Eigen::MatrixXd {
+        return Eigen::Map<const Eigen::MatrixXf>(x.data(), D, T).cast<double>();  // a token is a column
+    };
+    const Eigen::MatrixXd Q = matrix(q), K = matrix(k), V = matrix(v), O = matrix(o);
+    for (int t = 0; t < T; ++t) {
+        const Ints keys = keys_of(tree, t);
+        for (int first = 0; first < D; first += C) {
+            Eigen::VectorXd p(keys.size()), expected = Eigen::VectorXd::Zero(C);
+            for (std::size_t i = 0; i < keys.size(); ++i) {
+                p[i] = std::exp(Q.col(t).segment(first, C).dot(K.col(keys[i]).segment(first, C)) / std::sqrt(C));
+            }
+            for (std::size_t i = 0; i < keys.size(); ++i) expected += p[i] / p.sum() * V.col(keys[i]).segment(first, C);
+            REQUIRE((O.col(t).segment(first, C) - expected).cwiseAbs().maxCoeff<Eigen::PropagateNaN>() < 0x1p-7);
         }
-        REQUIRE(std::fabs(o[i] - weighted / sum) < 0x1p-7);
     }
 }
 

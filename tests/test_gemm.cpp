@@ -1,6 +1,8 @@
 #include <cmath>
 #include <functional>
 
+#include <Eigen/Core>
+
 #include "reference/codec.hpp"
 #include "reference/gemm_bf16.hpp"
 #include "reference/gemm_fp8.hpp"
@@ -174,6 +176,40 @@ TEST_CASE("gemm_bf16: backward is the forward of transposed operands", "[gemm_bf
     REQUIRE_SAME_BITS(dw, result(5 * 19, [&](float* y) {
         reference::gemm_bf16(dy_transposed.data(), x_transposed.data(), nullptr, outputs.view(), 5, 19, 6, y);
     }));
+}
+
+// An oracle that shares nothing with the reference: Eigen's products in double. Each of the K steps of a sum in FP32 rounds
+// by at most 2^-24 of what the partial sums can reach.
+TEST_CASE("gemm_bf16: Eigen's products in double, forward and backward", "[gemm_bf16]") {
+    using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    const auto matrix = [](const Floats& x, int rows, int columns) -> Matrix {
+        using Stored = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+        return Eigen::Map<const Stored>(x.data(), rows, columns).cast<double>();
+    };
+    const auto is_product = [&](const Floats& y, const Matrix& a, const Matrix& b) {
+        const Matrix error = (matrix(y, a.rows(), b.cols()) - a * b).cwiseAbs();
+        const Matrix bound = a.cwiseAbs() * b.cwiseAbs() * (a.cols() * 0x1p-24);
+        return (error.array() <= bound.array()).all();  // false for NaN
+    };
+    const int M = 33, N = 17, K = 31;
+    const Problem p({M}, N, K, 5);
+    const Matrix x = matrix(p.x, M, K), w = matrix(p.w, N, K), dy = matrix(nearest_bf16(p.dy), M, N);
+    Floats y = result(M * N, [&](float* out) {
+        reference::gemm_bf16(p.x.data(), p.w.data(), nullptr, p.groups.view(), M, N, K, out);
+    });
+    const Floats dx = result(M * K, [&](float* out) {
+        reference::gemm_bf16_backward_input(p.dy.data(), p.w.data(), nullptr, p.groups.view(), M, N, K, out);
+    });
+    const Floats dw = result(N * K, [&](float* out) {
+        reference::gemm_bf16_backward_weight(p.dy.data(), p.x.data(), p.groups.view(), M, N, K, out);
+    });
+    CHECK(is_product(y, x, w.transpose()));
+    CHECK(is_product(dx, dy, w));
+    CHECK(is_product(dw, dy.transpose(), x));
+    y[M * N / 2] *= 1.001f;
+    CHECK_FALSE(is_product(y, x, w.transpose()));
+    y[M * N / 2] = NAN;
+    CHECK_FALSE(is_product(y, x, w.transpose()));
 }
 
 TEST_CASE("gemm_w4a4: block dots by decoded values, one rounding a block, outer scales last", "[gemm_w4a4]") {

@@ -40,6 +40,7 @@ int e2m1_code(double value) {
 float e2m1_value(int code) { return (code & 8 ? -1.0f : 1.0f) * kE2m1[code & 7]; }
 
 int e4m3_code(double value) {
+    if (std::isnan(value)) return 0x7F;  // a wrong recipe may divide 0 by 0
     if (value < 0x1p-6) return static_cast<int>(value * 512);
     const int exponent = std::ilogb(value);
     return (exponent + 7) * 8 + static_cast<int>(std::ldexp(value, 3 - exponent)) - 8;

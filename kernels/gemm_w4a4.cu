@@ -1,5 +1,5 @@
-// W4A4 GEMM, plain and residual-compensated, grouped: reference/gemm_w4a4.hpp. A block computes 32 x 32 outputs. Twice
-// an E2M1 value is an integer, so __dp4a sums the 16 products of a scale block exactly, four at a time.
+// W4A4 GEMM, plain and residual-compensated, split or not, grouped: reference/gemm_w4a4.hpp. A block computes 32 x 32
+// outputs. Twice an E2M1 value is an integer, so __dp4a sums the 16 products of a scale block exactly, four at a time.
 #include "reference/gemm_w4a4.hpp"
 
 #include "kernels/gemm_tile.cuh"
@@ -48,14 +48,15 @@ __device__ float block_term(const Stage& x, int row, const Stage& w, int column,
 }
 
 template <bool kResidual>
-__global__ void gemm_w4a4_kernel(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int N, int K, float* y) {
+__global__ void gemm_w4a4_kernel(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int N, int K, int splits,
+                                 float* y) {
     __shared__ Stage xs, rs, ws;  // the compiler drops rs where there is no residual
     const RowTile rows = find_row_tile(groups, kTile, blockIdx.x);
-    const int first_n = blockIdx.y * kTile, blocks = blocks_of(K);
+    const int first_n = blockIdx.y * kTile, blocks = blocks_of(K), range = split_blocks(K, splits);
     const int tx = threadIdx.x, ty = threadIdx.y, thread = ty * kSide + tx;
     const std::int64_t w_first = static_cast<std::int64_t>(rows.group) * N;
 
-    float acc[2][2] = {};
+    float acc[2][2] = {}, part[2][2] = {};  // the sum of the ranges before, and of this one
     for (int first = 0; first < blocks && rows.begin < rows.end; first += kStage) {
         load_stage(xs, x, rows.begin, rows.end, first, blocks, thread);
         if (kResidual) load_stage(rs, residual, rows.begin, rows.end, first, blocks, thread);
@@ -64,12 +65,16 @@ __global__ void gemm_w4a4_kernel(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups
         for (int b = 0; b < min(kStage, blocks - first); ++b) {
             for (int i = 0; i < 2; ++i) {
                 for (int j = 0; j < 2; ++j) {
-                    acc[i][j] += block_term(xs, ty + i * kSide, ws, tx + j * kSide, b);
-                    if (kResidual) acc[i][j] += block_term(rs, ty + i * kSide, ws, tx + j * kSide, b);
+                    part[i][j] += block_term(xs, ty + i * kSide, ws, tx + j * kSide, b);
+                    if (kResidual) part[i][j] += block_term(rs, ty + i * kSide, ws, tx + j * kSide, b);
                 }
             }
         }
         __syncthreads();
+        if ((first + kStage) % range != 0 && first + kStage < blocks) continue;  // ranges are whole stages
+        for (int i = 0; i < 2; ++i) {
+            for (int j = 0; j < 2; ++j) acc[i][j] += part[i][j], part[i][j] = 0.0f;
+        }
     }
     for (int i = 0; i < 2; ++i) {
         for (int j = 0; j < 2; ++j) {
@@ -82,22 +87,32 @@ __global__ void gemm_w4a4_kernel(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups
 }
 
 template <bool kResidual>
-void launch(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+void launch(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, int splits, float* y) {
     check(K >= 1, "A W4A4 GEMM needs at least one column, but K is ", K, ". Pass matrices with columns.");
+    check(splits >= 1, "A W4A4 GEMM sums at least one range of K, but splits is ", splits, ". Pass 1 for no split.");
     if (M == 0 || N == 0) return;
     const dim3 grid(row_tiles_bound(M, groups.E, kTile), blocks_for(N, kTile));
-    gemm_w4a4_kernel<kResidual><<<grid, dim3(kSide, kSide), 0, stream()>>>(x, residual, w, groups, N, K, y);
+    gemm_w4a4_kernel<kResidual><<<grid, dim3(kSide, kSide), 0, stream()>>>(x, residual, w, groups, N, K, splits, y);
     CUDA_CHECK_LAUNCH(gemm_w4a4_kernel);
 }
 
 }  // namespace
 
 void gemm_w4a4(Nvfp4 x, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
-    launch<false>(x, x, w, groups, M, N, K, y);
+    launch<false>(x, x, w, groups, M, N, K, 1, y);
 }
 
 void gemm_w4a4_residual(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
-    launch<true>(x, residual, w, groups, M, N, K, y);
+    launch<true>(x, residual, w, groups, M, N, K, 1, y);
+}
+
+void gemm_w4a4_split(Nvfp4 x, Nvfp4 w, Groups groups, int M, int N, int K, int splits, float* y) {
+    launch<false>(x, x, w, groups, M, N, K, splits, y);
+}
+
+void gemm_w4a4_residual_split(Nvfp4 x, Nvfp4 residual, Nvfp4 w, Groups groups, int M, int N, int K, int splits,
+                              float* y) {
+    launch<true>(x, residual, w, groups, M, N, K, splits, y);
 }
 
 }  // namespace quads::kernels

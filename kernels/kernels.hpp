@@ -41,6 +41,8 @@ decltype(reference::quantize_nvfp4_residual) quantize_nvfp4_residual;
 decltype(reference::count_code_flips) count_code_flips;
 decltype(reference::gemm_w4a4) gemm_w4a4;
 decltype(reference::gemm_w4a4_residual) gemm_w4a4_residual;
+decltype(reference::gemm_w4a4_split) gemm_w4a4_split;
+decltype(reference::gemm_w4a4_residual_split) gemm_w4a4_residual_split;
 decltype(reference::gemm_bf16) gemm_bf16;
 decltype(reference::gemm_bf16_backward_input) gemm_bf16_backward_input;
 decltype(reference::gemm_bf16_backward_weight) gemm_bf16_backward_weight;

@@ -267,6 +267,64 @@ TEST_CASE("gemm_w4a4: the order inside a block is free, the order of blocks is n
     REQUIRE(bit_difference(multiply(permuted(p.qx, false), permuted(p.qw, false)), y) != "");
 }
 
+TEST_CASE("gemm_w4a4_split: each range from 0 by decoded values, then the ranges in ascending order",
+          "[gemm_w4a4_split][gemm_w4a4_residual_split]") {
+    Problem p({5, 0, 4}, 3, 16 * 41 - 3, 8);  // 41 blocks: ranges of 48, 24, 16 and 8 of them, and one of 1
+    Packed ux = p.qx, ur = p.residual, uw = p.qw;  // with outer scales of 1, values are q * s
+    for (Packed* packed : {&ux, &ur, &uw}) packed->outer.assign(packed->outer.size(), 1.0f);
+    const auto add_block = [&](const Packed& x, int m, int n, int b, float sum) {
+        double term = 0.0;  // exact: a handful of bits
+        for (int k = 16 * b; k < std::min(16 * b + 16, p.K); ++k) {
+            term += double(literal::value(x, p.groups, m, k, p.K)) * literal::value(uw, p.weight_rows, n, k, p.K);
+        }
+        return static_cast<float>(double(sum) + term);
+    };
+    const struct { int splits, range; } cases[] = {{1, 48}, {2, 24}, {3, 16}, {4, 16}, {5, 16}, {6, 8}, {9, 8}};
+    std::vector<Floats> found;
+    for (const bool with_residual : {false, true}) {
+        for (const auto& c : cases) {
+            Floats expected;
+            for (int m = 0; m < p.M; ++m) {
+                const int e = p.groups.group_of(m);
+                for (int n = 0; n < p.N; ++n) {
+                    float sum = 0.0f;
+                    for (int first = 0; first < 41; first += c.range) {
+                        float part = 0.0f;
+                        for (int b = first; b < std::min(first + c.range, 41); ++b) {
+                            part = add_block(ux, m, e * p.N + n, b, part);
+                            if (with_residual) part = add_block(ur, m, e * p.N + n, b, part);
+                        }
+                        sum = sum + part;
+                    }
+                    const float alpha = p.qx.outer[m] * p.qw.outer[e];
+                    expected.push_back(sum * alpha);
+                }
+            }
+            found.push_back(result(expected.size(), [&](float* y) {
+                const Groups g = p.groups.view();
+                const Nvfp4 x = p.qx.view(), r = p.residual.view(), w = p.qw.view();
+                if (with_residual) {
+                    reference::gemm_w4a4_residual_split(x, r, w, g, p.M, p.N, p.K, c.splits, y);
+                } else {
+                    reference::gemm_w4a4_split(x, w, g, p.M, p.N, p.K, c.splits, y);
+                }
+            }));
+            REQUIRE_SAME_MATRIX(found.back(), expected, p.N);
+        }
+        const Floats plain = result(found.back().size(), [&](float* y) {
+            const Groups g = p.groups.view();
+            if (with_residual) {
+                reference::gemm_w4a4_residual(p.qx.view(), p.residual.view(), p.qw.view(), g, p.M, p.N, p.K, y);
+            } else {
+                reference::gemm_w4a4(p.qx.view(), p.qw.view(), g, p.M, p.N, p.K, y);
+            }
+        });
+        const std::size_t first = with_residual ? std::size(cases) : 0;
+        REQUIRE_SAME_BITS(found[first], plain);
+        for (const int i : {1, 2, 5}) REQUIRE(bit_difference(found[first + i], found[first + i - 1]) != "");
+    }
+}
+
 TEST_CASE("gemm_fp8: codes, outer scales and the sum over decoded codes", "[gemm_fp8]") {
     Problem p({4, 0, 3}, 5, 37, 6);
     for (const OuterScale kind : {OuterScale::row, OuterScale::group}) {
@@ -319,6 +377,8 @@ TEST_CASE("gemm: K < 1 is refused by every quantised GEMM", "[gemm_w4a4][gemm_w4
     Floats y(4);
     REQUIRE(refusal([&] { reference::gemm_w4a4(x, w, g, 2, 2, 0, y.data()); }) != "");
     REQUIRE(refusal([&] { reference::gemm_w4a4_residual(x, r, w, g, 2, 2, 0, y.data()); }) != "");
+    REQUIRE(refusal([&] { reference::gemm_w4a4_split(x, w, g, 2, 2, 16, 0, y.data()); }) != "");
+    REQUIRE(refusal([&] { reference::gemm_w4a4_residual_split(x, r, w, g, 2, 2, 16, -1, y.data()); }) != "");
     REQUIRE(refusal([&] { reference::gemm_fp8(f.view(), f.view(), g, 2, 2, 0, y.data()); }) != "");
     REQUIRE(refusal([&] { reference::fast::gemm_w4a4(x, w, g, 2, 2, 0, y.data()); }) != "");
     REQUIRE(refusal([&] { reference::fast::gemm_w4a4_residual(x, r, w, g, 2, 2, 0, y.data()); }) != "");

@@ -1,5 +1,6 @@
 #include "reference/oracles.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "reference/codec.hpp"
@@ -120,6 +121,28 @@ TEST_CASE("oracles: FP32 sums stay within half a unit per addition", "[oracles][
         }
     }
     REQUIRE(inexact > 0);  // the bound was put to use
+}
+
+TEST_CASE("oracles: sums that FP32 holds do not depend on the split", "[oracles][gemm_w4a4_split]") {
+    constexpr int K = 16 * 41 - 3;
+    for (const bool with_residual : {false, true}) {
+        W4a4 p(K, 9);
+        for (Packed* packed : {&p.x, &p.residual, &p.w}) std::fill(packed->scales.begin(), packed->scales.end(), 0x38);
+        Sums sum, magnitude;
+        p.exact(with_residual, sum, magnitude);
+        Floats expected;
+        for (const std::int64_t units : sum) expected.push_back(static_cast<float>(units * 0x1p-20));
+        for (const int splits : {1, 2, 3, 6, 50}) {
+            Floats y(44, NAN);
+            if (with_residual) {
+                reference::gemm_w4a4_residual_split(p.x.view(), p.residual.view(), p.w.view(), p.groups.view(), 11, 4,
+                                                    K, splits, y.data());
+            } else {
+                reference::gemm_w4a4_split(p.x.view(), p.w.view(), p.groups.view(), 11, 4, K, splits, y.data());
+            }
+            REQUIRE_SAME_MATRIX(y, expected, 4);
+        }
+    }
 }
 
 TEST_CASE("oracles: the exact GEMM refuses what could overflow", "[oracles]") {

@@ -17,7 +17,8 @@ LESSONS = {
     "3_tuned": "16-byte loads, the row stays in registers, codes by one rounding addition",
     "4_mma": "tensor cores with C = 0: exact block dots, one FP32 addition per scale block",
     "4_residual": "main pass and token-selected residual in one kernel",
-    "5_decode": "weights prepacked in fragment order, streamed once; a warp owns 8 rows for all of K",
+    "5_decode": "weights prepacked in fragment order, streamed once and decoded once for all tokens",
+    "5_decode_split": "the same with the sum over K in ranges, another operation: more warps, added in order",
     "6_prefill": "128 x 128 tiles, operands decoded once per tile, ldmatrix",
     "7_emulated": "Blackwell's block-scaled fragments, emulated; the native instruction has not been run",
     "8_prefill_sm90a": "operands decoded once per GEMM, bulk copies, wgmma",
@@ -50,7 +51,7 @@ def ladder(entries, op, shape):
         ("rung", lambda e: f"`{e['rung']}`"), ("µs", lambda e: f"{e['us']:.1f}"), ("TFLOP/s", rate),
         ("share of limit", lambda e: f"{100 * e['share_of_limit']:.1f} %"),
         ("vs cuBLAS BF16", lambda e: ratio(e["vs_cublas_bf16"])),
-        ("what it teaches", lambda e: LESSONS.get(e["rung"], "the yardstick"))]
+        ("what it teaches", lambda e: LESSONS.get(e["rung"].rstrip("0123456789"), "the yardstick"))]
     return table(chosen, [c for c in columns if any(c[1](e) != "–" for e in chosen)])
 
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <string>
@@ -118,11 +119,28 @@ struct Offsets {
     int E;
 };
 
-const ladder::GemmRung& rung(const char* name) {
+// What is timed.
+struct Kernel {
+    std::string name;
+    std::function<ladder::GemmW4a4> run;
+    ladder::PackedOrder weights;
+    int major;
+};
+
+Kernel rung(const char* name) {
     for (const ladder::GemmRung& candidate : ladder::kGemmRungs) {
-        if (std::strcmp(candidate.name, name) == 0) return candidate;
+        if (std::strcmp(candidate.name, name) == 0)
+            return {name, candidate.run, candidate.weights, candidate.major};
     }
     fail("No rung is called ", name, ".");
+}
+
+// The decode rung as another operation: the sum over K in `splits` ranges.
+Kernel decode_split(int splits) {
+    const auto run = [splits](Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+        ladder::gemm_w4a4_5_decode_split(x, residual, w, groups, M, N, K, splits, y);
+    };
+    return {"5_decode_split" + std::to_string(splits), run, ladder::PackedOrder::fragments, 0};
 }
 
 double gemm_bytes(double M, double N, double K, double matrices, double passes) {
@@ -133,12 +151,12 @@ std::string shape_of(int M, int N, int K) {
     return "M " + std::to_string(M) + " N " + std::to_string(N) + " K " + std::to_string(K);
 }
 
-void bench_gemm(Results& results, const Limits& limits, const std::string& op, const ladder::GemmRung& rung, int M,
-                int N, int K, bool with_residual, Yardstick yardstick) {
+void bench_gemm(Results& results, const Limits& limits, const std::string& op, const Kernel& rung, int M, int N,
+                int K, bool with_residual, Yardstick yardstick) {
     int major = 0;
     CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
     if (rung.major != 0 && rung.major != major) {
-        std::printf("%s is skipped: it is made for compute capability %d.0.\n", rung.name, rung.major);
+        std::printf("%s is skipped: it is made for compute capability %d.0.\n", rung.name.c_str(), rung.major);
         return;
     }
     const int copies = copies_past_cache(0.5625 * N * K);
@@ -160,17 +178,22 @@ void bench_gemm(Results& results, const Limits& limits, const std::string& op, c
 }
 
 void bench_decode(Results& results, const Limits& limits) {
-    const int shapes[][2] = {{4096, 4096}, {8192, 8192}, {14336, 4096}};
+    // Ranges of K: enough for sixteen warps a multiprocessor, fewer for many tokens, whose sums cost more to add up.
+    const struct { int N, K, splits, splits_of_many; } shapes[] = {
+        {4096, 4096, 8, 4}, {8192, 8192, 4, 4}, {14336, 4096, 4, 2}};
     for (const auto& shape : shapes) {
-        const int N = shape[0], K = shape[1];
-        for (int M : {1, 8, 16, 32, 64}) {
+        const int N = shape.N, K = shape.K;
+        for (int M : {1, 2, 4, 8, 16, 32, 64}) {
+            const Kernel split = decode_split(M <= 16 ? shape.splits : shape.splits_of_many);
             const Yardstick yardstick{cublas_microseconds(Precision::bf16, M, N, K),
                                       cublas_microseconds(Precision::fp8, M, N, K)};
             const double bf16_share = (2.0 * N * K + 2.0 * M * (N + K)) / (yardstick.bf16 * 1e-6) / limits.copy;
             results.add("decode", "cublas_bf16", shape_of(M, N, K), yardstick.bf16, bf16_share, "copy bandwidth",
                         yardstick);
-            bench_gemm(results, limits, "decode", rung("5_decode"), M, N, K, false, yardstick);
-            bench_gemm(results, limits, "decode with residual", rung("5_decode"), M, N, K, true, yardstick);
+            for (const Kernel& kernel : {rung("5_decode"), split}) {
+                bench_gemm(results, limits, "decode", kernel, M, N, K, false, yardstick);
+                bench_gemm(results, limits, "decode with residual", kernel, M, N, K, true, yardstick);
+            }
         }
     }
     const Yardstick yardstick{cublas_microseconds(Precision::bf16, 16, 4096, 4096),
@@ -207,7 +230,7 @@ void bench_moe(Results& results, const Limits& limits) {
     for (const auto& shape : shapes) {
         const int N = shape[0], K = shape[1];
         const Weights w(E, N, K, kCopies, 50);
-        for (int T : {1, 8, 16, 32, 64}) {
+        for (int T : {1, 2, 4, 8, 16, 32, 64}) {
             std::vector<int> rows(E, 0), offsets(1, 0);
             for (int token = 0; token < T; ++token) {
                 std::vector<int> experts(E);

@@ -1,382 +1,292 @@
 // W4A4 GEMM, rung 5: decode, few tokens (1-64). Reading the weights once, at the speed of memory, is the cost to aim
-// at, so every instruction per weight counts. New here:
-//   - one warp owns 8 weight rows from the first column to the last: its sums run in ascending order in registers,
-//     without a split over K and without any exchange between warps. Tokens are the 16-row operand, weights the
-//     8-column one;
-//   - weights come prepacked in fragment order through a ring of asynchronous copies per warp: 16 bytes a lane hold
-//     eight scale blocks, whose codes cost 4.5 instructions a block to decode;
-//   - the warps of a thread block share the activations, decoded once into operands in shared memory;
-//   - the dots of a step are computed while the ones of the step before are summed;
-//   - one launch for all groups: thread blocks take runs of items (group, tokens, weight rows), empty groups cost
-//     nothing;
-//   - a residual fills the rows of the 16-row operand that eight tokens leave empty, so it costs no tensor work;
-//   - the kernel may start while the previous one ends (programmatic dependent launch) and fetches weights meanwhile.
-//     So the weights must be complete before the previous kernel on the stream starts; all other inputs may come from
-//     it.
+// at: many warps must have much under way, and every instruction per weight counts. New here:
+//   - the sum over K may be split (reference::gemm_w4a4_split), so that there are warps enough: each sums one range of
+//     K in registers, in ascending order. The ranges lie in the warps of a thread block and in the two thread blocks of
+//     a cluster; after one barrier the sums are read from the shared memory of both and added in ascending order;
+//   - weights come prepacked in fragment order: 16 bytes a lane hold four tiles of 16 rows by one scale block, whose
+//     codes cost 9 instructions a tile to decode. Weights are the 16-row operand, tokens the 8-column one, so a decoded
+//     tile serves all tokens and the residual;
+//   - a thread block decodes the activations of its ranges once, scales folded in, into operands in shared memory;
+//   - one launch for all groups: clusters take runs of items (group, tokens, weight rows), empty groups cost nothing;
+//   - the kernel may be launched while the previous one ends (programmatic dependent launch).
 #include "kernels/device.hpp"
-#include "kernels/ladder/decode_items.cuh"
-#include "kernels/ladder/fragments.cuh"
+#include "kernels/ladder/decode_operands.cuh"
 #include "kernels/ladder/ladder.hpp"
-#include "kernels/ladder/pipeline.cuh"
-#include "kernels/warp.cuh"
+#include "reference/check.hpp"
 
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kTileRows = 8;  // weight rows of a warp
-constexpr int kStep = 8;      // scale blocks of a step
-constexpr int kStepCodes = kStep * 64, kStepScales = kStep * kTileRows, kSlotBytes = kStepCodes + kStepScales;
 constexpr int kMaxWarps = 16;  // of a thread block
 
-// What the 16 rows of the activation operand hold.
-enum class Rows {
-    half,      // 8 tokens, the rest is 0
-    full,      // 16 tokens
-    residual,  // 8 tokens, then their residuals
-};
-
-// What the compiler must know: the use of the rows, how many such operands, and the ring slots of a warp.
-template <Rows kRows_, int kOperands_, int kSlots_>
-struct Shape {
-    static constexpr Rows kRows = kRows_;
-    static constexpr int kOperands = kOperands_, kSlots = kSlots_;
-    static constexpr int kTokensEach = kRows == Rows::full ? 16 : 8, kTokens = kOperands * kTokensEach;
-    static constexpr int kSums = kRows == Rows::full ? 4 : 2;        // of a lane and operand
-    static constexpr int kUnitBlocks = kRows == Rows::half ? 2 : 1;  // scale blocks in 16 bytes of a lane
-    static constexpr int kUnits = kStep / kUnitBlocks;               // of a step
-    static constexpr int kParts = kOperands;  // of a step, so that two sets of dots fit registers
-    static constexpr int kPartBlocks = kStep / kParts;
-};
-
-struct Arguments {
-    Nvfp4 x, residual, w;
-    Groups groups;
-    int M, N, blocks;
-    int workers;          // warps of a thread block that own weight rows; all warps decode activations
-    int steps_per_stage;  // steps whose activations fit into shared memory
-    float* y;
-
-    __host__ __device__ int row_tiles() const { return (N + kTileRows - 1) / kTileRows; }
-    __host__ __device__ int row_groups() const { return (row_tiles() + workers - 1) / workers; }
-    __host__ __device__ int steps() const { return (blocks + kStep - 1) / kStep; }
-};
-
+// A lane's sums: rows g and g + 8 of each row tile, columns 2t and 2t + 1 of each token tile: see mma_16x8x16.
 template <typename S>
-__device__ Item find_item(const Arguments& arguments, int i) {
-    int ignored;
-    return find_group_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), i, &ignored);
-}
+using Sums = float[S::kRowTiles][S::kTokenTiles][4];
 
-// The item number i, which follows `before`.
+// One step of weights, taken out of the ring.
 template <typename S>
-__device__ Item next_item(const Arguments& arguments, Item before, int i) {
-    if (++before.row_group < arguments.row_groups()) return before;
-    return find_item<S>(arguments, i);
-}
+struct Step {
+    std::uint32_t codes[S::kRowTiles][kStep], scales[S::kRowTiles][kStep / 2];
 
-// The run of items of this thread block: first .. end - 1.
-template <typename S>
-__device__ int2 run_of_items(const Arguments& arguments) {
-    int items;
-    find_group_item(arguments.groups, arguments.M, S::kTokens, arguments.row_groups(), -1, &items);
-    const std::int64_t block = blockIdx.x, blocks = gridDim.x;
-    return make_int2(static_cast<int>(items * block / blocks), static_cast<int>(items * (block + 1) / blocks));
-}
-
-// A warp's way through its weights: the steps of one item, then those of the next.
-template <typename S>
-struct Fetcher {
-    const Arguments& arguments;
-    char *ring, *slot;                   // this lane's part of the codes in the first and in the oldest slot
-    int worker, steps, item, end, step;  // item, step: the next to fetch
-    Item found;                          // what is known of that item
-    int scales_at;                       // this lane's scales of a slot, seen from its codes
-    bool inside, has_scales;  // whether this item has a row tile for this warp; whether this lane fetches scales
-    const std::uint8_t *codes, *scales;  // of the next step
-
-    __device__ Fetcher(const Arguments& arguments, char* memory, int worker, int2 run)
-        : arguments(arguments),
-          ring(memory + worker * S::kSlots * kSlotBytes + lane_id() * 16),
-          slot(ring),
-          worker(worker),
-          steps(arguments.steps()),
-          item(run.x),
-          end(run.y),
-          step(0),
-          found(find_item<S>(arguments, run.x)),
-          scales_at(kStepCodes + lane_id() % 4 * 16 - lane_id() * 16),
-          has_scales(lane_id() < kStepScales / 16) {
-        enter();
-    }
-
-    __device__ void enter() {
-        const int row_tile = found.row_group * arguments.workers + worker;
-        inside = item < end && row_tile < arguments.row_tiles();
-        const std::int64_t base =
-            inside ? (static_cast<std::int64_t>(found.e) * arguments.row_tiles() + row_tile) * steps : 0;
-        codes = arguments.w.codes + base * kStepCodes + lane_id() * 16;
-        scales = arguments.w.scales + base * kStepScales + lane_id() % 4 * 16;
-    }
-
-    // Starts the copy of one step into the oldest slot; without weights left it only closes an empty group of copies.
-    __device__ void fetch() {
-        if (inside) {
-            copy_16_async(slot, codes, true);
-            if (has_scales) copy_16_async(slot + scales_at, scales, true);
-        }
-        commit_copies();
-        codes += kStepCodes;
-        scales += kStepScales;
-        slot = slot < ring + (S::kSlots - 1) * kSlotBytes ? slot + kSlotBytes : ring;
-        if (++step < steps) return;
-        step = 0;
-        if (++item > end) return;
-        if (item < end) found = next_item<S>(arguments, found, item);
-        enter();
-    }
-};
-
-// The activations in shared memory, [operand][unit][lane] 16 bytes: q * s * 2^-14 as FP16. A unit is the 16-row operand
-// of one instruction: one block of 16 tokens (full), or of 8 tokens and their residuals. With 8 tokens (half) rows 8-15
-// hold the block after the one in rows 0-7; each of the two is multiplied with its weights, and the other half of the
-// result ignored.
-template <typename S>
-struct Staged {
-    uint4* operands;
-    int units;
-
-    // Decodes from block `first` of the matrices on; zeros outside. The whole thread block calls it.
-    __device__ void fill(const Arguments& arguments, const Item& item, int first) const {
-        for (int i = threadIdx.x; i < S::kOperands * units * 8; i += blockDim.x) {
-            const int g = i % 8, unit = i / 8 % units, token = i / 8 / units * S::kTokensEach + g;
-            const int block = first + unit * S::kUnitBlocks;
-            const Nvfp4& second = S::kRows == Rows::residual ? arguments.residual : arguments.x;
-            uint2 a = make_uint2(0, 0), b = a;
-            std::uint32_t scales = load(arguments, arguments.x, item, token, block, a);
-            scales |= load(arguments, second, item, token + (S::kRows == Rows::full ? 8 : 0),
-                           block + (S::kRows == Rows::half ? 1 : 0), b)
-                      << 8;
-            const __half2 both = scales_to_half2(static_cast<std::uint16_t>(scales));
-            // Bytes 0 and 1, or 2 and 3, of a and b interleaved: see four_codes_to_half2.
-            uint4* target = operands + i * 4;
-            target[0] = decode(__byte_perm(a.x, b.x, 0x5140), both);
-            target[1] = decode(__byte_perm(a.x, b.x, 0x7362), both);
-            target[2] = decode(__byte_perm(a.y, b.y, 0x5140), both);
-            target[3] = decode(__byte_perm(a.y, b.y, 0x7362), both);
+    __device__ explicit Step(const char* slot) {
+#pragma unroll
+        for (int i = 0; i < S::kRowTiles; ++i) {
+            const char* tile = slot + i * kStepBytes;
+            read(tile, codes[i][0], codes[i][1], codes[i][2], codes[i][3]);
+            read(tile + kStepCodes / 2, codes[i][4], codes[i][5], codes[i][6], codes[i][7]);
+            // Rows g and g + 8 of all blocks; the lanes of a row read the same.
+            tile += kStepCodes + lane_id() / 4 * 16 - lane_id() * 16;
+            read(tile, scales[i][0], scales[i][1], scales[i][2], scales[i][3]);
         }
     }
-
-    // The scale byte and the codes of one block of one token.
-    static __device__ std::uint32_t load(const Arguments& arguments, const Nvfp4& q, const Item& item, int token,
-                                         int block, uint2& codes) {
-        if (token >= item.tokens || block >= arguments.blocks) return 0;
-        const std::int64_t at = static_cast<std::int64_t>(item.token + token) * arguments.blocks + block;
-        codes = reinterpret_cast<const uint2*>(q.codes)[at];
-        return q.scales[at];
+    static __device__ void read(const char* from, std::uint32_t& a, std::uint32_t& b, std::uint32_t& c,
+                                std::uint32_t& d) {
+        const uint4 words = *reinterpret_cast<const uint4*>(from);
+        a = words.x, b = words.y, c = words.z, d = words.w;
     }
 
-    static __device__ uint4 decode(std::uint32_t codes, __half2 scales) {
-        const __half2 first = __low2half2(scales), second = __high2half2(scales);
-        return make_uint4(
-            multiply_half2(codes_to_half2<0>(codes), first), multiply_half2(codes_to_half2<2>(codes), second),
-            multiply_half2(codes_to_half2<1>(codes), first), multiply_half2(codes_to_half2<3>(codes), second));
-    }
-};
-
-// Exact dots of one part of a step with the scales of x, and the scales of this lane's two weight rows.
-template <typename S>
-struct Dots {
-    float dot[S::kPartBlocks][S::kOperands][4];
-    __half2 scales[S::kPartBlocks];
-
-    // `codes` and `scale_bytes` are this lane's of the step in shared memory, x its piece of the part's first unit.
-    template <int part>
-    __device__ void compute(const char* codes, const char* scale_bytes, const uint4* x, int operand_stride) {
-        const uint4 words = *reinterpret_cast<const uint4*>(codes),
-                    bytes = *reinterpret_cast<const uint4*>(scale_bytes);
-        const std::uint32_t word[4] = {words.x, words.y, words.z, words.w},
-                            two[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+    // The only rounding: ascending blocks, main before residual. x: this lane's operands of the step.
+    __device__ void add_to(Sums<S>& sums, const uint4* x) const {
 #pragma unroll
-        for (int i = 0; i < S::kPartBlocks; i += 2) {
-            const int pair = (part * S::kPartBlocks + i) / 2;
-            scales[i] = scales_to_half2(static_cast<std::uint16_t>(two[pair]));
-            scales[i + 1] = scales_to_half2(static_cast<std::uint16_t>(two[pair] >> 16));
-            std::uint32_t w[4];  // block i: 0 and 2, block i + 1: 1 and 3
-            decode_fragment(word[pair], w);
+        for (int block = 0; block < kStep; ++block) {
 #pragma unroll
-            for (int operand = 0; operand < S::kOperands; ++operand) {
-                const uint4* unit = x + operand * operand_stride + i / S::kUnitBlocks * kWarp;
-                const uint4 a = unit[0], b = S::kRows == Rows::half ? a : unit[kWarp];
-                mma_16x8x16({a.x, a.y, a.z, a.w}, {w[0], w[2]}, dot[i][operand]);
-                mma_16x8x16({b.x, b.y, b.z, b.w}, {w[1], w[3]}, dot[i + 1][operand]);
-            }
-        }
-    }
-
-    // The only rounding: ascending blocks, main before residual. Of each result 0 and 1 belong to row g of the operand
-    // and the lane's two weight rows, 2 and 3 to row g + 8.
-    __device__ void add_to(float (&acc)[S::kOperands][S::kSums]) const {
-#pragma unroll
-        for (int i = 0; i < S::kPartBlocks; ++i) {
-            const float scale[2] = {__low2float(scales[i]), __high2float(scales[i])};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                if (S::kRows == Rows::half && j / 2 != i % 2) continue;
+            for (int i = 0; i < S::kRowTiles; ++i) {
+                std::uint32_t w[4];
+                decode_fragment(codes[i][block], w);
+                const __half2 both =
+                    scales_to_half2(static_cast<std::uint16_t>(scales[i][block / 2] >> (block % 2 * 16)));
+                const float low = __low2float(both), high = __high2float(both);
 #pragma unroll
                 for (int operand = 0; operand < S::kOperands; ++operand) {
-                    float& sum = acc[operand][S::kRows == Rows::full ? j : j % 2];
-                    sum = fmaf(dot[i][operand][j], scale[j % 2], sum);
+                    const uint4 pair = x[(block / 2 * S::kOperands + operand) * kWarp];
+                    float dot[4];
+                    if (block % 2 == 0) mma_16x8x16(w, {pair.x, pair.y}, dot);
+                    if (block % 2 == 1) mma_16x8x16(w, {pair.z, pair.w}, dot);
+                    float(&sum)[4] = sums[i][operand / S::kPasses];
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) sum[j] = fmaf(dot[j], j < 2 ? low : high, sum[j]);
                 }
             }
         }
     }
 };
 
+// A warp's sums, to shared memory, [token][row] of its range.
 template <typename S>
-__device__ void store(const Arguments& arguments, const Item& item, int row_tile,
-                      const float (&acc)[S::kOperands][S::kSums]) {
-    const float w_outer = arguments.w.outer[item.e];
+__device__ void publish(const Sums<S>& sums, float* range_sums, int stride, int unit) {
+    float* mine = range_sums + lane_id() % 4 * 2 * stride + unit * S::kRowTiles * kTileRows + lane_id() / 4;
 #pragma unroll
-    for (int operand = 0; operand < S::kOperands; ++operand) {
+    for (int i = 0; i < S::kRowTiles; ++i) {
 #pragma unroll
-        for (int j = 0; j < S::kSums; ++j) {
-            const int n = row_tile * kTileRows + lane_id() % 4 * 2 + j % 2;
-            const int token = operand * S::kTokensEach + lane_id() / 4 + j / 2 * 8, m = item.token + token;
-            if (n >= arguments.N || token >= item.tokens) continue;
-            const float x_outer = arguments.x.outer[arguments.x.outer_scale == OuterScale::row ? m : item.e];
-            arguments.y[static_cast<std::int64_t>(m) * arguments.N + n] =
-                (acc[operand][j] * kUndoShift) * (x_outer * w_outer);
+        for (int tile = 0; tile < S::kTokenTiles; ++tile) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                mine[(tile * 8 + j % 2) * stride + i * kTileRows + j / 2 * 8] = sums[i][tile][j];
         }
     }
 }
 
-// The dots of one more part of the weights under way; the slot of a finished step is refilled. `half`: 1 for odd parts.
-// x moves on to the next part.
-template <int half, typename S>
-__device__ void next_dots(Fetcher<S>& fetcher, const uint4*& x, int operand_stride, Dots<S>& dots) {
-    constexpr int part_of_step = S::kParts == 2 ? half : 0;
-    if (part_of_step == 0) {
-        wait_for_copies<S::kSlots - 1>();
-        __syncwarp();  // other lanes' copies too
-    }
-    dots.template compute<part_of_step>(fetcher.slot, fetcher.slot + fetcher.scales_at, x, operand_stride);
-    x += S::kUnits / S::kParts * kWarp;
-    if (part_of_step == S::kParts - 1) {
-        __syncwarp();
-        fetcher.fetch();
-    }
-}
-
-// acc += the dots of `steps` steps; two sets of dots take turns.
+// Adds up the ranges of all thread blocks of the cluster, in ascending order, and writes this one's part of the item:
+// four rows of a token a thread.
 template <typename S>
-__device__ void sum_steps(Fetcher<S>& fetcher, const Staged<S>& staged, int steps,
-                          float (&acc)[S::kOperands][S::kSums]) {
-    Dots<S> even, odd;
-    const int parts = steps * S::kParts, stride = staged.units * kWarp;
-    const uint4* x = staged.operands + lane_id();
-    next_dots<0>(fetcher, x, stride, even);
-    int part = 1;
-    for (; part + 1 < parts; part += 2) {
-        next_dots<1>(fetcher, x, stride, odd);
-        even.add_to(acc);
-        next_dots<0>(fetcher, x, stride, even);
-        odd.add_to(acc);
+__device__ void add_ranges(const Arguments& arguments, const Item& item, const float* sums, int rank,
+                           const Barrier& published) {
+    constexpr int kRows = 4;
+    const int rows = arguments.rows, stride = arguments.stride(), side_by_side = blockDim.x / (rows / kRows);
+    const int local = threadIdx.x / (rows / kRows), row = (threadIdx.x - local * (rows / kRows)) * kRows;
+    const int n = item.row_group * rows + row;
+    const float w_outer = arguments.w.outer[item.e];
+    bool waiting = true;
+    for (int token = rank * side_by_side + local; waiting || token < item.tokens;
+         token += arguments.cluster * side_by_side) {
+        const int m = item.token + min(token, item.tokens - 1);
+        const float outer = arguments.x.outer[arguments.x.outer_scale == OuterScale::row ? m : item.e] * w_outer;
+        if (waiting) published.wait();
+        waiting = false;
+        if (token >= item.tokens || n >= arguments.N) continue;
+        float sum[kRows] = {};
+        for (int owner = 0; owner < arguments.cluster; ++owner) {
+            const float* from = sums + token * stride + row;
+#pragma unroll 4
+            for (int range = 0; range < arguments.ranges; ++range, from += S::kTokens * stride) {
+                const float4 part = load_from_rank(from, owner);
+                sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+            }
+        }
+        float* y = arguments.y + static_cast<std::int64_t>(m) * arguments.N + n;
+        for (float& value : sum) value = (value * kUndoShift) * outer;
+        if (arguments.N % kRows == 0) {
+            *reinterpret_cast<float4*>(y) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) {
+                if (n + i < arguments.N) y[i] = sum[i];
+            }
+        }
     }
-    if (part < parts) next_dots<1>(fetcher, x, stride, odd);
-    even.add_to(acc);
-    if (part < parts) odd.add_to(acc);
 }
 
 template <typename S>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Arguments arguments) {
     extern __shared__ __align__(16) char memory[];
-    const int warp = threadIdx.x / kWarp, steps = arguments.steps();
-    const bool works = warp < arguments.workers;
-    const Staged<S> staged{reinterpret_cast<uint4*>(memory + arguments.workers * S::kSlots * kSlotBytes),
-                           arguments.steps_per_stage * S::kUnits};
+    const int warp = threadIdx.x / kWarp, range = warp / arguments.units, unit = warp - range * arguments.units;
+    const int rank = arguments.cluster > 1 ? cluster_rank() : 0, first_range = rank * arguments.ranges;
+    char* after_ring = memory + arguments.ranges * arguments.units * S::kSlots * S::kSlotBytes;
+    const Staged<S> staged{reinterpret_cast<uint4*>(after_ring), arguments.steps_per_stage * kStep / 2};
+    float* sums = reinterpret_cast<float*>(staged.operands +
+                                           arguments.ranges * staged.pairs * S::kOperands * kWarp);
+    const uint4* x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
 
     start_next_kernel();
     if (arguments.groups.E > 1) wait_for_previous_kernel();  // it may have written the offsets
     const int2 run = run_of_items<S>(arguments);
-    Fetcher<S> fetcher(arguments, memory, warp, works ? run : make_int2(run.x, run.x));
-    for (int slot = 0; works && slot < S::kSlots; ++slot) fetcher.fetch();
+    Item item = find_item<S>(arguments, run.x);
+    Fetcher<S> fetcher(arguments, memory, first_range + range, unit, run, item);
     if (arguments.groups.E == 1) wait_for_previous_kernel();
 
+    const Barrier barrier{arguments.cluster > 1};
+    int filled = 0;         // ring slots
     int staged_token = -1;  // the activations in shared memory are those from this token on
-    Item item = find_item<S>(arguments, run.x);
     for (int i = run.x; i < run.y; ++i) {
         if (i > run.x) item = next_item<S>(arguments, item, i);
-        float acc[S::kOperands][S::kSums] = {};
-        for (int first = 0; first < steps; first += arguments.steps_per_stage) {
-            if (item.token != staged_token || steps > arguments.steps_per_stage) {
+        Sums<S> mine = {};
+        for (int first = 0; first < arguments.range_steps; first += arguments.steps_per_stage) {
+            if (item.token != staged_token || arguments.range_steps > arguments.steps_per_stage) {
                 __syncthreads();
-                staged.fill(arguments, item, first * kStep);
+                staged.fill(arguments, item, first_range, first, [&] {
+                    for (; filled < S::kSlots; ++filled) fetcher.fetch();
+                });
                 __syncthreads();
                 staged_token = item.token;
             }
-            if (works) sum_steps<S>(fetcher, staged, min(arguments.steps_per_stage, steps - first), acc);
+            const int steps = min(arguments.steps_per_stage, fetcher.steps - first);
+            for (int step = 0; step < steps; ++step) {
+                wait_for_copies<S::kSlots - 1>();
+                __syncwarp();  // other lanes' copies too
+                const Step<S> weights(fetcher.slot);
+                __syncwarp();
+                fetcher.fetch();
+                weights.add_to(mine, x + step * kStep / 2 * S::kOperands * kWarp);
+            }
         }
-        if (works) store<S>(arguments, item, item.row_group * arguments.workers + warp, acc);
+        if (i > run.x) barrier.wait();  // until the sums of the item before have been read
+        publish<S>(mine, sums + range * S::kTokens * arguments.stride(), arguments.stride(), unit);
+        barrier.arrive();
+        add_ranges<S>(arguments, item, sums, rank, barrier);
+        barrier.arrive();
     }
+    if (run.x < run.y) barrier.wait();  // the others may still read from here
 }
 
-int multiprocessors() {
-    static const int count = [] {
-        int device = 0, value = 0;
-        CUDA_CHECK(cudaGetDevice(&device));
-        CUDA_CHECK(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, device));
-        return value;
-    }();
-    return count;
+int device_attribute(cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+    return value;
 }
 
-// Launches with leave to overlap the end of the previous kernel.
+// What launches ask of the device.
+struct Device {
+    int multiprocessors, shared_bytes, major;
+
+    static const Device& here() {
+        static const Device device{device_attribute(cudaDevAttrMultiProcessorCount),
+                                   device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+                                   device_attribute(cudaDevAttrComputeCapabilityMajor)};
+        return device;
+    }
+};
+
+// Launches with leave to overlap the end of the previous kernel; `warps`: at most, of a thread block.
 template <typename S>
-void launch(Arguments arguments, int workers, int blocks_per_sm) {
-    arguments.workers = workers;
-    const int warps = kMaxWarps / blocks_per_sm, ring = workers * S::kSlots * kSlotBytes;
-    const int step_bytes = S::kOperands * S::kUnits * kWarp * 16, room = 226 * 1024 / blocks_per_sm - 1024 - ring;
-    const int steps = arguments.steps(), fitting = room / step_bytes, stages = (steps + fitting - 1) / fitting;
-    arguments.steps_per_stage = (steps + stages - 1) / stages;
-    const int bytes = ring + arguments.steps_per_stage * step_bytes;
+void launch(Arguments arguments, int warps, int blocks_per_sm) {
+    const int E = arguments.groups.E;
+    // Decoding many activations twice costs more than the exchange between two thread blocks.
+    const bool pays = E == 1 && arguments.splits % 2 == 0 && S::kOperands * arguments.blocks > 256;
+    arguments.cluster = pays && Device::here().major >= 9 ? 2 : 1;
+    arguments.ranges = arguments.splits / arguments.cluster;
+    arguments.units = warps / arguments.ranges;
+    const int clusters = Device::here().multiprocessors * blocks_per_sm / arguments.cluster;
+    if (E == 1) {  // the clusters take turns with the rows: as few turns as possible, with as few warps as these need
+        const int all = (arguments.row_tiles + S::kRowTiles - 1) / S::kRowTiles;
+        const int turns = (all + clusters * arguments.units - 1) / (clusters * arguments.units);
+        arguments.units = (all + clusters * turns - 1) / (clusters * turns);
+    }
+    arguments.rows = arguments.units * S::kRowTiles * kTileRows;
+    arguments.row_groups = (arguments.N + arguments.rows - 1) / arguments.rows;
+
+    const int used_warps = arguments.ranges * arguments.units, step_bytes = arguments.ranges * S::kStepOperandBytes;
+    const int fixed = used_warps * S::kSlots * S::kSlotBytes + arguments.ranges * S::kTokens * arguments.stride() * 4;
+    const int fitting = ((Device::here().shared_bytes + 1024) / blocks_per_sm - 1024 - fixed) / step_bytes;
+    if constexpr (S::kTokenTiles > 1) {
+        using Half = Shape<S::kTokenTiles / 2, S::kResidual, S::kRowTiles>;
+        if (fitting < 1) return launch<Half>(arguments, warps, blocks_per_sm);
+    }
+    check(fitting >= 1, "The decode GEMM has no room for ", arguments.splits, " ranges of K. Pass fewer splits.");
+    const int stages = (arguments.range_steps + fitting - 1) / fitting;
+    arguments.steps_per_stage = (arguments.range_steps + stages - 1) / stages;
+    const int bytes = fixed + arguments.steps_per_stage * step_bytes;
     CUDA_CHECK(cudaFuncSetAttribute(decode_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 
-    const int E = arguments.groups.E;
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {2, 1, 1};
+    cudaLaunchConfig_t config{};
     const std::int64_t chunks = E == 1 ? (arguments.M + S::kTokens - 1) / S::kTokens
                                        : arguments.M / S::kTokens + (E < arguments.M ? E : arguments.M);
-    const std::int64_t items = chunks * arguments.row_groups(), resident = multiprocessors() * blocks_per_sm;
-    cudaLaunchAttribute overlap{};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(items < resident ? items : resident));
-    config.blockDim = dim3(warps * kWarp);
+    const std::int64_t items = chunks * arguments.row_groups;
+    config.gridDim = dim3(static_cast<unsigned>(items < clusters ? items : clusters) * arguments.cluster);
+    config.blockDim = dim3(used_warps * kWarp);
     config.dynamicSmemBytes = bytes;
     config.stream = stream();
-    config.attrs = &overlap;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = arguments.cluster;
     CUDA_CHECK(cudaLaunchKernelEx(&config, decode_kernel<S>, static_cast<const Arguments>(arguments)));
 }
 
-// A worker for each row tile of a multiprocessor's share. More ring slots than these made nothing faster on an H200.
-template <Rows kRows, int kOperands>
+// Two row tiles a warp where there are more than warps: they share the activations' loads.
+template <int kTokenTiles, bool kResidual>
 void launch(const Arguments& arguments) {
-    if (arguments.groups.E > 1) return launch<Shape<kRows, kOperands, 6>>(arguments, kMaxWarps / 2, 2);
-    const int each = (arguments.row_tiles() + multiprocessors() - 1) / multiprocessors();
-    launch<Shape<kRows, kOperands, 8>>(arguments, each < kMaxWarps ? each : kMaxWarps, 1);
+    const bool two_blocks = arguments.groups.E > 1 && arguments.splits <= kMaxWarps / 2;
+    const int warps = two_blocks ? kMaxWarps / 2 : kMaxWarps, blocks_per_sm = two_blocks ? 2 : 1;
+    if constexpr (kTokenTiles <= 2) {
+        const int at_once = Device::here().multiprocessors * blocks_per_sm * warps / arguments.splits;
+        const bool many = arguments.groups.E > 1 ? arguments.M >= arguments.groups.E : arguments.row_tiles > at_once;
+        if (many) return launch<Shape<kTokenTiles, kResidual, 2>>(arguments, warps, blocks_per_sm);
+    }
+    launch<Shape<kTokenTiles, kResidual, 1>>(arguments, warps, blocks_per_sm);
 }
 
 }  // namespace
 
-void gemm_w4a4_5_decode(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+void gemm_w4a4_5_decode_split(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, int splits,
+                              float* y) {
+    check(splits >= 1 && splits <= kMaxWarps, "The decode GEMM takes 1 to ", kMaxWarps, " splits, but got ", splits,
+          ".");
     if (M == 0 || N == 0) return;
-    const Arguments arguments{x, residual != nullptr ? *residual : x, w, groups, M, N, blocks_of(K), 0, 0, y};
+    Arguments arguments{};
+    arguments.x = x, arguments.residual = residual != nullptr ? *residual : x, arguments.w = w, arguments.y = y;
+    arguments.groups = groups, arguments.M = M, arguments.N = N, arguments.blocks = blocks_of(K);
+    arguments.splits = splits;
+    arguments.row_tiles = (N + kTileRows - 1) / kTileRows;
+    arguments.steps = (arguments.blocks + kStep - 1) / kStep;
+    arguments.range_steps = split_blocks(K, splits) / kStep;
     const int tokens = groups.E == 1 ? M : (M + groups.E - 1) / groups.E;  // of a typical group
-    if (residual != nullptr)
-        return tokens <= 8 ? launch<Rows::residual, 1>(arguments) : launch<Rows::residual, 2>(arguments);
-    if (tokens <= 8) return launch<Rows::half, 1>(arguments);
-    if (tokens <= 16) return launch<Rows::full, 1>(arguments);
-    launch<Rows::full, 2>(arguments);
+    if (residual != nullptr) {
+        return tokens <= 8    ? launch<1, true>(arguments)
+               : tokens <= 16 ? launch<2, true>(arguments)
+                              : launch<4, true>(arguments);
+    }
+    if (tokens <= 8) return launch<1, false>(arguments);
+    if (tokens <= 16) return launch<2, false>(arguments);
+    if (tokens <= 32) return launch<4, false>(arguments);
+    launch<8, false>(arguments);
+}
+
+void gemm_w4a4_5_decode(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, float* y) {
+    gemm_w4a4_5_decode_split(x, residual, w, groups, M, N, K, 1, y);
 }
 
 }  // namespace quads::kernels::ladder

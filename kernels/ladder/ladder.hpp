@@ -31,6 +31,11 @@ using GemmW4a4 = void(Nvfp4 x,                // (M, K) packed
 GemmW4a4 gemm_w4a4_1_naive, gemm_w4a4_2_shared, gemm_w4a4_3_dp4a, gemm_w4a4_4_mma, gemm_w4a4_5_decode,
     gemm_w4a4_6_prefill, gemm_w4a4_7_emulated;
 
+// reference::gemm_w4a4_split, or reference::gemm_w4a4_residual_split where `residual` is not nullptr. gemm_w4a4_5_decode
+// is the same kernel with splits = 1. Error unless 1 <= splits <= 16.
+void gemm_w4a4_5_decode_split(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups groups, int M, int N, int K, int splits,
+                              float* y);
+
 // The same kernel as gemm_w4a4_7_emulated over Blackwell's own instruction. It rounds otherwise (see its file), needs a
 // GPU of compute capability 12.0 or 12.1 and code built for 120a; Error elsewhere.
 GemmW4a4 gemm_w4a4_7_native_sm120a;
@@ -70,12 +75,12 @@ constexpr GemmRung kGemmRungs[] = {
 };
 
 // Weights in the order in which the decode kernel's tensor-core fragments want them, so that a lane loads the codes of
-// eight scale blocks as 16 bytes. Part of weight sync: done once per update, not once per token. Rows are padded to 8
-// per matrix, columns to 128; the padding is written (code 0, scale 0).
-//   codes   [E][ceil(N/8)][ceil(K/128)][lane 32][pair of blocks 4] words: eight codes of one lane
-//   scales  [E][ceil(N/8)][ceil(K/128)][pair of rows 4][block 8][2] bytes
-// Lane l holds of row l/4 the columns 4 (l%4) .. 4 (l%4) + 3 of each block; the bits of a word are explained at
-// encode_fragment in fragments.cuh.
+// four tiles of 16 rows by one scale block as 16 bytes. Part of weight sync: done once per update, not once per token.
+// Rows are padded to 16 per matrix, columns to 128; the padding is written (code 0, scale 0).
+//   codes   [E][ceil(N/16)][ceil(K/128)][four blocks 2][lane 32][block 4] words: eight codes of one lane
+//   scales  [E][ceil(N/16)][ceil(K/128)][row g 8][block 8][rows g and g + 8] bytes
+// Lane l holds of rows l/4 and l/4 + 8 the columns 4 (l%4) .. 4 (l%4) + 3 of each block; the bits of a word are explained
+// at encode_fragment in fragments.cuh.
 std::size_t prepacked_code_bytes(int E, int N, int K);
 std::size_t prepacked_scale_bytes(int E, int N, int K);
 void prepack_weights(Nvfp4 w,  // (E * N, K)

@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory and overlap with the neighbouring kernels.
+// Asynchronous copies into shared memory, clusters of thread blocks, and overlap with the neighbouring kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,6 +31,51 @@ template <int pending>
 __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
+
+// Clusters: thread blocks that run together and read each other's shared memory, from compute capability 9.0 on.
+__device__ inline int cluster_rank() {
+    int rank = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+// The four floats at `address`, a multiple of 16, in the shared memory of thread block `rank` of the cluster.
+__device__ inline float4 load_from_rank(const float* address, int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    float4 value;
+    asm volatile(
+        "{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
+        : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+        : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(address))), "r"(rank)
+        : "memory");
+    return value;
+#else
+    return *reinterpret_cast<const float4*>(address);
+#endif
+}
+
+// A barrier of all threads of the cluster, or of the thread block where `cluster` is false. Work between arrive and
+// wait overlaps the others'; each wait follows an arrive.
+struct Barrier {
+    bool cluster;
+
+    __device__ void arrive() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (cluster) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+    }
+    __device__ void wait() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (cluster) {
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+            return;
+        }
+#endif
+        __syncthreads();
+    }
+};
 
 // Programmatic dependent launch: lets the next kernel on the stream start, and waits until the previous one has ended.
 // Without effect in a kernel that was launched in the ordinary way, and before compute capability 9.0.

@@ -7,7 +7,7 @@
 namespace quads::kernels::ladder {
 namespace {
 
-constexpr int kTileRows = 8, kStep = 8;  // rows of a tile, scale blocks that lie together
+constexpr int kTileRows = 16, kStep = 8;  // rows of a tile, scale blocks that lie together
 
 __host__ __device__ inline std::int64_t row_tiles_of(int N) { return (N + kTileRows - 1) / kTileRows; }
 __host__ __device__ inline std::int64_t steps_of(int K) { return (blocks_of(K) + kStep - 1) / kStep; }
@@ -26,32 +26,32 @@ struct Matrix {
     }
 };
 
-// One thread per word: two blocks of one lane, and the scales of one block and two rows.
+// One thread per word, a lane's eight codes of one block; one in four also moves the scales of that block and its rows.
 __global__ void prepack_kernel(Nvfp4 w, int E, int N, int K, Nvfp4 packed) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const int in_step = static_cast<int>(i % (kWarp * kStep / 2)), lane = in_step / (kStep / 2);
-    const std::int64_t step = i / (kWarp * kStep / 2), tile = step / steps_of(K), e = tile / row_tiles_of(N);
+    const int in_step = static_cast<int>(i % (kWarp * kStep)), lane = in_step / 4 % kWarp;
+    const std::int64_t step = i / (kWarp * kStep), tile = step / steps_of(K), e = tile / row_tiles_of(N);
     if (e >= E) return;
-    const int first_row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows,
-              first_block = static_cast<int>(step % steps_of(K)) * kStep;
+    const int in_block = in_step % 4 + in_step / (4 * kWarp) * 4, column = lane % 4 * 4;
+    const int row = static_cast<int>(tile % row_tiles_of(N)) * kTileRows + lane / 4,
+              block = static_cast<int>(step % steps_of(K)) * kStep + in_block;
     const std::int64_t of_matrix = e * N * blocks_of(K);
     const Matrix matrix{w.codes + of_matrix * (kBlock / 2), w.scales + of_matrix, N, blocks_of(K)};
 
     // Columns 0 and 2 of the lane's four are one FP16 pair, 1 and 3 the other: four_codes_to_half2 pairs x the same
     // way.
-    const int row = first_row + lane / 4, block = first_block + in_step % (kStep / 2) * 2, column = lane % 4 * 4;
     std::uint32_t word = 0;
     for (int half = 0; half < 2; ++half) {
         const int first = column + 2 * half, second = first + 1;
-        word |= encode_fragment(matrix.code(row, block, first), matrix.code(row, block + 1, first),
-                                matrix.code(row, block, second), matrix.code(row, block + 1, second))
+        word |= encode_fragment(matrix.code(row, block, first), matrix.code(row + 8, block, first),
+                                matrix.code(row, block, second), matrix.code(row + 8, block, second))
                 << (16 * half);
     }
     reinterpret_cast<std::uint32_t*>(packed.codes)[i] = word;
-    if (in_step >= kStep * kTileRows / 2) return;
-    std::uint8_t* scales = packed.scales + step * kStep * kTileRows + in_step * 2;
-    for (int j = 0; j < 2; ++j)
-        scales[j] = matrix.scale(first_row + in_step / kStep * 2 + j, first_block + in_step % kStep);
+    if (lane % 4 != 0) return;
+    std::uint8_t* scales = packed.scales + step * kStep * kTileRows + (lane / 4 * kStep + in_block) * 2;
+    scales[0] = matrix.scale(row, block);
+    scales[1] = matrix.scale(row + 8, block);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Every rung of both ladders against reference/, bit for bit.
+#include "kernels/kernels.hpp"
 #include "kernels/ladder/ladder.hpp"
+#include "reference/check.hpp"
 #include "tests/gpu/same_bits.hpp"
 
 using namespace quads;
@@ -21,10 +23,8 @@ struct Packed {
     std::vector<float> outer;
 };
 
-// The weights in the order that the rung expects; the prepacked arrays are filled with 0xFF first.
-Nvfp4 weights_for(const ladder::GemmRung& rung, Arrays& a, const Packed& w, int E, int N, int K) {
-    const Nvfp4 rows = w.in(a, OuterScale::group);
-    if (rung.weights == ladder::PackedOrder::rows) return rows;
+// Weights in fragment order; the arrays are filled with 0xFF first.
+Nvfp4 prepacked(Arrays& a, Nvfp4 rows, int E, int N, int K) {
     const std::vector<std::uint8_t> codes(ladder::prepacked_code_bytes(E, N, K), 0xFF);
     const std::vector<std::uint8_t> scales(ladder::prepacked_scale_bytes(E, N, K), 0xFF);
     const Nvfp4 packed{a.input(codes), a.input(scales), rows.outer, OuterScale::group};
@@ -32,6 +32,12 @@ Nvfp4 weights_for(const ladder::GemmRung& rung, Arrays& a, const Packed& w, int 
     float ignored;
     a.op.to_host(&ignored, rows.outer, sizeof ignored);  // decode wants complete weights, and this waits for them
     return packed;
+}
+
+// The weights in the order that the rung expects.
+Nvfp4 weights_for(const ladder::GemmRung& rung, Arrays& a, const Packed& w, int E, int N, int K) {
+    const Nvfp4 rows = w.in(a, OuterScale::group);
+    return rung.weights == ladder::PackedOrder::rows ? rows : prepacked(a, rows, E, N, K);
 }
 
 // The rungs that this GPU can run: one made for another says so, see the last test.
@@ -46,6 +52,34 @@ std::vector<ladder::GemmRung> rungs_here() {
         }
     }
     return rungs;
+}
+
+// The split GEMMs: kernels/gemm_w4a4.cu and the decode rung against the plain loops.
+void check_split(Values& values, const std::vector<int>& offsets, int N, int K, int splits) {
+    const int E = static_cast<int>(offsets.size()) - 1, M = offsets.back();
+    const OuterScale scale = values.integer(0, 1) == 0 ? OuterScale::row : OuterScale::group;
+    const Packed x(values, M, K, scale == OuterScale::row ? M : E), residual(values, M, K, 1), w(values, E * N, K, E);
+    check_same_bits(text("splits ", splits, " M ", M, " N ", N, " K ", K, " E ", E), [&](Arrays& a) {
+        const Groups groups = a.groups(offsets);
+        const Nvfp4 x_in = x.in(a, scale), residual_in = residual.in(a, scale), w_in = w.in(a, OuterScale::group);
+        float *y[2], *y_residual[2];  // of kernels/gemm_w4a4.cu, of the decode rung
+        for (int i = 0; i < 2; ++i) {
+            y[i] = a.output<float>(std::size_t(M) * N);
+            y_residual[i] = a.output<float>(std::size_t(M) * N);
+        }
+        if (&a.op == &cpu_operations()) {
+            for (int i = 0; i < 2; ++i) {
+                reference::gemm_w4a4_split(x_in, w_in, groups, M, N, K, splits, y[i]);
+                reference::gemm_w4a4_residual_split(x_in, residual_in, w_in, groups, M, N, K, splits, y_residual[i]);
+            }
+        } else {
+            gemm_w4a4_split(x_in, w_in, groups, M, N, K, splits, y[0]);
+            gemm_w4a4_residual_split(x_in, residual_in, w_in, groups, M, N, K, splits, y_residual[0]);
+            const Nvfp4 packed = prepacked(a, w_in, E, N, K);
+            ladder::gemm_w4a4_5_decode_split(x_in, nullptr, packed, groups, M, N, K, splits, y[1]);
+            ladder::gemm_w4a4_5_decode_split(x_in, &residual_in, packed, groups, M, N, K, splits, y_residual[1]);
+        }
+    });
 }
 
 void check_rung(const ladder::GemmRung& rung, Values& values, const std::vector<int>& offsets, int N, int K) {
@@ -126,6 +160,37 @@ TEST_CASE("ladder: every W4A4 rung over expert counts, with empty experts and on
         check_rung(rung, values, values.offsets(200, 64), 1030, 768);
         check_rung(rung, values, {0, 0, 0, 129, 129}, 33, 80);
         check_rung(rung, values, {0, 0}, 16, 16);
+    }
+}
+
+TEST_CASE("ladder: the sum over K in ranges, over sizes, experts and splits", "[gpu][ladder][split]") {
+    Values values(4);
+    for (int M : {1, 15, 16, 17, 31, 32, 33, 127, 128, 129}) {
+        for (int blocks : {1, 4, 5, 8, 257}) {
+            const int N = values.integer(1, 130), K = 16 * blocks - values.integer(0, 15);
+            check_split(values, {0, M}, N, K, values.integer(1, 16));
+        }
+    }
+    for (int splits = 1; splits <= 16; ++splits) {
+        for (int M : {3, 12, 32, 70}) check_split(values, {0, M}, 100, 4096 + 80, splits);
+        check_split(values, values.offsets(100, 12), 200, 768, splits);
+    }
+    for (int splits : {2, 4, 8, 16}) {
+        check_split(values, {0, 16}, 4500, 1040, splits);     // more row tiles than resident warps
+        check_split(values, {0, 40}, 33, 16 * 4000, splits);  // activations that do not fit into shared memory at once
+        for (int E : {1, 3, 8, 40, 60}) {
+            for (int M : {1, 47, 300}) check_split(values, values.offsets(M, E), 48, 400, splits);
+        }
+        check_split(values, {0, 0, 0, 129, 129}, 33, 1000, splits);
+        check_split(values, {0, 0}, 16, 16, splits);
+    }
+}
+
+TEST_CASE("ladder: splits that the decode rung cannot have are refused", "[gpu][ladder][split]") {
+    const Nvfp4 none{nullptr, nullptr, nullptr, OuterScale::group};
+    for (int splits : {-1, 0, 17}) {
+        REQUIRE_THROWS_AS(
+            ladder::gemm_w4a4_5_decode_split(none, nullptr, none, {nullptr, 1}, 1, 8, 64, splits, nullptr), Error);
     }
 }
 

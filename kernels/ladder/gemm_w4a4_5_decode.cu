@@ -273,7 +273,7 @@ void gemm_w4a4_5_decode_split(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups gr
     arguments.row_tiles = (N + kTileRows - 1) / kTileRows;
     arguments.steps = (arguments.blocks + kStep - 1) / kStep;
     arguments.range_steps = split_blocks(K, splits) / kStep;
-    const int tokens = groups.E == 1 ? M : (M + groups.E - 1) / groups.E;  // of a typical group
+    const int tokens = groups.E == 1 ? M : 3 * M / (2 * groups.E);  // that most groups do not exceed
     if (residual != nullptr) {
         return tokens <= 8    ? launch<1, true>(arguments)
                : tokens <= 16 ? launch<2, true>(arguments)

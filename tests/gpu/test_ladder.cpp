@@ -163,6 +163,16 @@ TEST_CASE("ladder: every W4A4 rung over expert counts, with empty experts and on
     }
 }
 
+TEST_CASE("ladder: the sum over K in ranges, small enough for compute-sanitizer", "[gpu][ladder][split][small]") {
+    Values values(5);
+    for (int splits : {1, 2, 3, 8, 16}) {
+        for (int M : {1, 9, 17, 40}) {
+            for (int K : {16, 200, 1100}) check_split(values, {0, M}, 40, K, splits);
+        }
+        check_split(values, {0, 3, 3, 20, 21}, 70, 300, splits);
+    }
+}
+
 TEST_CASE("ladder: the sum over K in ranges, over sizes, experts and splits", "[gpu][ladder][split]") {
     Values values(4);
     for (int M : {1, 15, 16, 17, 31, 32, 33, 127, 128, 129}) {

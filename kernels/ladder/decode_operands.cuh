@@ -103,12 +103,12 @@ struct Fetcher {
     __device__ void fetch() {
 #pragma unroll
         for (int i = 0; i < S::kRowTiles; ++i) {
-            if (i >= tiles) break;
             const std::int64_t tile = static_cast<std::int64_t>(i) * arguments.steps;
             char* target = slot + i * kStepBytes;
-            copy_16_async(target, codes + tile * kStepCodes, true);
-            copy_16_async(target + kStepCodes / 2, codes + tile * kStepCodes + kStepCodes / 2, true);
-            if (lane_id() < kStepScales / 16) copy_16_async(target + kStepCodes, scales + tile * kStepScales, true);
+            copy_16_async_where(i < tiles, target, codes + tile * kStepCodes);
+            copy_16_async_where(i < tiles, target + kStepCodes / 2, codes + tile * kStepCodes + kStepCodes / 2);
+            copy_16_async_where(i < tiles && lane_id() < kStepScales / 16, target + kStepCodes,
+                                scales + tile * kStepScales);
         }
         commit_copies();
         codes += kStepCodes;

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     const Staged<S> staged{reinterpret_cast<uint4*>(after_ring), arguments.steps_per_stage * kStep / 2};
     float* sums = reinterpret_cast<float*>(staged.operands +
                                            arguments.ranges * staged.pairs * S::kOperands * kWarp);
-    const uint4* x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
+    const uint4* first_x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
 
     start_next_kernel();
     if (arguments.groups.E > 1) wait_for_previous_kernel();  // it may have written the offsets
@@ -160,13 +160,14 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
                 staged_token = item.token;
             }
             const int steps = min(arguments.steps_per_stage, fetcher.steps - first);
-            for (int step = 0; step < steps; ++step) {
+            const uint4* x = first_x;
+            for (int step = 0; step < steps; ++step, x += kStep / 2 * S::kOperands * kWarp) {
                 wait_for_copies<S::kSlots - 1>();
                 __syncwarp();  // other lanes' copies too
                 const Step<S> weights(fetcher.slot);
                 __syncwarp();
                 fetcher.fetch();
-                weights.add_to(mine, x + step * kStep / 2 * S::kOperands * kWarp);
+                weights.add_to(mine, x);
             }
         }
         if (i > run.x) barrier.wait();  // until the sums of the item before have been read

@@ -16,6 +16,14 @@ __device__ inline void copy_16_async(void* shared, const void* global, bool vali
                  : "memory");
 }
 
+// The same where `wanted`, and nothing elsewhere; without a branch.
+__device__ inline void copy_16_async_where(bool wanted, void* shared, const void* global) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(
+                     static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+                 "l"(global), "r"(wanted ? 1u : 0u)
+                 : "memory");
+}
+
 __device__ inline void copy_8_async(void* shared, const void* global, bool valid) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
                      static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),

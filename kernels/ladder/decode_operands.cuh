@@ -35,8 +35,10 @@ struct Arguments {
     int row_tiles, row_groups, steps, range_steps;  // of a matrix in tiles and items; of a row and a range in steps
     int steps_per_stage;  // steps of each range whose activations fit into shared memory
 
+    // Rows of an item that a thread block of the cluster adds up and writes.
+    __host__ __device__ int own_rows() const { return rows / cluster; }
     // Floats from token to token in the sums of a range: the 4 spread a warp's tokens over the banks.
-    __host__ __device__ int stride() const { return rows + 4; }
+    __host__ __device__ int stride() const { return own_rows() + 4; }
 };
 
 template <typename S>

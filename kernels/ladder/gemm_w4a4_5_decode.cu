@@ -2,7 +2,8 @@
 // at: many warps must have much under way, and every instruction per weight counts. New here:
 //   - the sum over K may be split (reference::gemm_w4a4_split), so that there are warps enough: each sums one range of
 //     K in registers, in ascending order. The ranges lie in the warps of a thread block and in the two thread blocks of
-//     a cluster; after one barrier the sums are read from the shared memory of both and added in ascending order;
+//     a cluster; each writes its sums into the shared memory of the one that owns the rows, which after one barrier
+//     adds them in ascending order;
 //   - weights come prepacked in fragment order: 16 bytes a lane hold four tiles of 16 rows by one scale block, whose
 //     codes cost 9 instructions a tile to decode. Weights are the 16-row operand, tokens the 8-column one, so a decoded
 //     tile serves all tokens and the residual;
@@ -71,47 +72,51 @@ struct Step {
     }
 };
 
-// A warp's sums, to shared memory, [token][row] of its range.
+// A warp's sums, to the thread block of the cluster that owns their rows: [range][token][row].
 template <typename S>
-__device__ void publish(const Sums<S>& sums, float* range_sums, int stride, int unit) {
-    float* mine = range_sums + lane_id() % 4 * 2 * stride + unit * S::kRowTiles * kTileRows + lane_id() / 4;
+__device__ void publish(const Arguments& arguments, const Sums<S>& sums, float* all_sums, int range, int unit) {
+    float* mine = all_sums + (range * S::kTokens + lane_id() % 4 * 2) * arguments.stride();
 #pragma unroll
     for (int i = 0; i < S::kRowTiles; ++i) {
 #pragma unroll
-        for (int tile = 0; tile < S::kTokenTiles; ++tile) {
+        for (int half = 0; half < 2; ++half) {
+            const int row = (unit * S::kRowTiles + i) * kTileRows + half * 8 + lane_id() / 4;
+            const int owner = row < arguments.own_rows() ? 0 : 1;
+            float* target = mine + row - owner * arguments.own_rows();
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                mine[(tile * 8 + j % 2) * stride + i * kTileRows + j / 2 * 8] = sums[i][tile][j];
+            for (int tile = 0; tile < S::kTokenTiles; ++tile) {
+#pragma unroll
+                for (int j = 0; j < 2; ++j) {
+                    float* address = target + (tile * 8 + j) * arguments.stride();
+                    store_to_rank(arguments.cluster > 1, address, owner, sums[i][tile][half * 2 + j]);
+                }
+            }
         }
     }
 }
 
-// Adds up the ranges of all thread blocks of the cluster, in ascending order, and writes this one's part of the item:
-// four rows of a token a thread.
+// Adds up the ranges in ascending order and writes this thread block's rows of the item: four rows of a token a thread.
 template <typename S>
-__device__ void add_ranges(const Arguments& arguments, const Item& item, const float* sums, int rank,
+__device__ void add_ranges(const Arguments& arguments, const Item& item, const float* all_sums, int rank,
                            const Barrier& published) {
     constexpr int kRows = 4;
-    const int rows = arguments.rows, stride = arguments.stride(), side_by_side = blockDim.x / (rows / kRows);
-    const int local = threadIdx.x / (rows / kRows), row = (threadIdx.x - local * (rows / kRows)) * kRows;
-    const int n = item.row_group * rows + row;
+    const int rows = arguments.own_rows(), stride = arguments.stride(), side_by_side = blockDim.x / (rows / kRows);
+    const int first = threadIdx.x / (rows / kRows), row = (threadIdx.x - first * (rows / kRows)) * kRows;
+    const int n = item.row_group * arguments.rows + rank * rows + row;
     const float w_outer = arguments.w.outer[item.e];
     bool waiting = true;
-    for (int token = rank * side_by_side + local; waiting || token < item.tokens;
-         token += arguments.cluster * side_by_side) {
+    for (int token = first; waiting || token < item.tokens; token += side_by_side) {
         const int m = item.token + min(token, item.tokens - 1);
         const float outer = arguments.x.outer[arguments.x.outer_scale == OuterScale::row ? m : item.e] * w_outer;
         if (waiting) published.wait();
         waiting = false;
         if (token >= item.tokens || n >= arguments.N) continue;
         float sum[kRows] = {};
-        for (int owner = 0; owner < arguments.cluster; ++owner) {
-            const float* from = sums + token * stride + row;
+        const float* from = all_sums + token * stride + row;
 #pragma unroll 4
-            for (int range = 0; range < arguments.ranges; ++range, from += S::kTokens * stride) {
-                const float4 part = load_from_rank(from, owner);
-                sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
-            }
+        for (int range = 0; range < arguments.splits; ++range, from += S::kTokens * stride) {
+            const float4 part = *reinterpret_cast<const float4*>(from);
+            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
         }
         float* y = arguments.y + static_cast<std::int64_t>(m) * arguments.N + n;
         for (float& value : sum) value = (value * kUndoShift) * outer;
@@ -133,8 +138,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     const int rank = arguments.cluster > 1 ? cluster_rank() : 0, first_range = rank * arguments.ranges;
     char* after_ring = memory + arguments.ranges * arguments.units * S::kSlots * S::kSlotBytes;
     const Staged<S> staged{reinterpret_cast<uint4*>(after_ring), arguments.steps_per_stage * kStep / 2};
-    float* sums = reinterpret_cast<float*>(staged.operands +
-                                           arguments.ranges * staged.pairs * S::kOperands * kWarp);
+    float* all_sums = reinterpret_cast<float*>(staged.operands +
+                                               arguments.ranges * staged.pairs * S::kOperands * kWarp);
     const uint4* first_x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
 
     start_next_kernel();
@@ -145,6 +150,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     if (arguments.groups.E == 1) wait_for_previous_kernel();
 
     const Barrier barrier{arguments.cluster > 1};
+    if (run.x < run.y) barrier.arrive();  // the other thread block runs: its shared memory may be written
     int filled = 0;         // ring slots
     int staged_token = -1;  // the activations in shared memory are those from this token on
     for (int i = run.x; i < run.y; ++i) {
@@ -170,13 +176,12 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
                 weights.add_to(mine, x);
             }
         }
-        if (i > run.x) barrier.wait();  // until the sums of the item before have been read
-        publish<S>(mine, sums + range * S::kTokens * arguments.stride(), arguments.stride(), unit);
+        barrier.wait();  // until the other thread block runs, and has read the sums of the item before
+        publish<S>(arguments, mine, all_sums, first_range + range, unit);
         barrier.arrive();
-        add_ranges<S>(arguments, item, sums, rank, barrier);
-        barrier.arrive();
+        add_ranges<S>(arguments, item, all_sums, rank, barrier);
+        if (i + 1 < run.y) barrier.arrive();
     }
-    if (run.x < run.y) barrier.wait();  // the others may still read from here
 }
 
 int device_attribute(cudaDeviceAttr attribute) {
@@ -217,7 +222,7 @@ void launch(Arguments arguments, int warps, int blocks_per_sm) {
     arguments.row_groups = (arguments.N + arguments.rows - 1) / arguments.rows;
 
     const int used_warps = arguments.ranges * arguments.units, step_bytes = arguments.ranges * S::kStepOperandBytes;
-    const int fixed = used_warps * S::kSlots * S::kSlotBytes + arguments.ranges * S::kTokens * arguments.stride() * 4;
+    const int fixed = used_warps * S::kSlots * S::kSlotBytes + arguments.splits * S::kTokens * arguments.stride() * 4;
     const int fitting = ((Device::here().shared_bytes + 1024) / blocks_per_sm - 1024 - fixed) / step_bytes;
     if constexpr (S::kTokenTiles > 1) {
         using Half = Shape<S::kTokenTiles / 2, S::kResidual, S::kRowTiles>;

@@ -40,7 +40,7 @@ __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// Clusters: thread blocks that run together and read each other's shared memory, from compute capability 9.0 on.
+// Clusters: thread blocks that run together and reach each other's shared memory, from compute capability 9.0 on.
 __device__ inline int cluster_rank() {
     int rank = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -49,19 +49,19 @@ __device__ inline int cluster_rank() {
     return rank;
 }
 
-// The four floats at `address`, a multiple of 16, in the shared memory of thread block `rank` of the cluster.
-__device__ inline float4 load_from_rank(const float* address, int rank) {
+// Writes to `address` in the shared memory of thread block `rank` of the cluster, where there is one.
+__device__ inline void store_to_rank(bool cluster, float* address, int rank, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    float4 value;
-    asm volatile(
-        "{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
-        : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-        : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(address))), "r"(rank)
-        : "memory");
-    return value;
-#else
-    return *reinterpret_cast<const float4*>(address);
+    if (cluster) {
+        asm volatile(
+            "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], %2; }" ::"r"(
+                static_cast<std::uint32_t>(__cvta_generic_to_shared(address))),
+            "r"(rank), "f"(value)
+            : "memory");
+        return;
+    }
 #endif
+    *address = value;
 }
 
 // A barrier of all threads of the cluster, or of the thread block where `cluster` is false. Work between arrive and

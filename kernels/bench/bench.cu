@@ -255,16 +255,16 @@ void bench_moe(Results& results, const Limits& limits) {
             const Offsets device_offsets(offsets);
             const Memory<float> y(static_cast<std::size_t>(R) * N);
             const Nvfp4 residual_view = residual.view(0, OuterScale::row);
-            for (bool with_residual : {false, true}) {
-                const double us = microseconds(24, [&](int i) {
-                    rung("5_decode")
-                        .run(x.view(0, OuterScale::row), with_residual ? &residual_view : nullptr,
-                             w.view(ladder::PackedOrder::fragments, i % kCopies), device_offsets.groups(), R, N, K,
-                             y.data());
-                });
-                results.add(with_residual ? "moe with residual" : "moe", "5_decode", shape_text, us,
-                            gemm_bytes(R, N, K, active, with_residual ? 2 : 1) / (us * 1e-6) / limits.copy,
-                            "copy bandwidth", yardstick);
+            for (const Kernel& kernel : {rung("5_decode"), decode_split(T <= 4 ? 4 : 2)}) {
+                for (bool with_residual : {false, true}) {
+                    const double us = microseconds(24, [&](int i) {
+                        kernel.run(x.view(0, OuterScale::row), with_residual ? &residual_view : nullptr,
+                                   w.view(kernel.weights, i % kCopies), device_offsets.groups(), R, N, K, y.data());
+                    });
+                    results.add(with_residual ? "moe with residual" : "moe", kernel.name, shape_text, us,
+                                gemm_bytes(R, N, K, active, with_residual ? 2 : 1) / (us * 1e-6) / limits.copy,
+                                "copy bandwidth", yardstick);
+                }
             }
         }
     }

@@ -108,10 +108,10 @@ struct Fetcher {
         for (int i = 0; i < S::kRowTiles; ++i) {
             const std::int64_t tile = static_cast<std::int64_t>(i) * arguments.steps;
             char* target = slot + i * kStepBytes;
-            copy_16_async_where(i < tiles, target, codes + tile * kStepCodes);
-            copy_16_async_where(i < tiles, target + kStepCodes / 2, codes + tile * kStepCodes + kStepCodes / 2);
-            copy_16_async_where(i < tiles && lane_id() < kStepScales / 16, target + kStepCodes,
-                                scales + tile * kStepScales);
+            copy_16_async(i < tiles, target, codes + tile * kStepCodes);
+            copy_16_async(i < tiles, target + kStepCodes / 2, codes + tile * kStepCodes + kStepCodes / 2);
+            copy_16_async(i < tiles && lane_id() < kStepScales / 16, target + kStepCodes,
+                          scales + tile * kStepScales);
         }
         commit_copies();
         codes += kStepCodes;

@@ -7,23 +7,15 @@
 
 namespace quads::kernels::ladder {
 
-// Copies 16 bytes in the background, or writes 16 zero bytes where `valid` is false; both addresses are multiples
-// of 16.
-__device__ inline void copy_16_async(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
-                 "l"(global), "r"(valid ? 16 : 0)
-                 : "memory");
-}
-
-// The same where `wanted`, and nothing elsewhere; without a branch.
-__device__ inline void copy_16_async_where(bool wanted, void* shared, const void* global) {
+// Copies 16 bytes in the background where `wanted`, without a branch; both addresses are multiples of 16.
+__device__ inline void copy_16_async(bool wanted, void* shared, const void* global) {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(
                      static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                  "l"(global), "r"(wanted ? 1u : 0u)
                  : "memory");
 }
 
+// Copies 8 bytes in the background, or writes 8 zero bytes where `valid` is false.
 __device__ inline void copy_8_async(void* shared, const void* global, bool valid) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
                      static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),

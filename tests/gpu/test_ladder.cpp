@@ -30,7 +30,7 @@ Nvfp4 prepacked(Arrays& a, Nvfp4 rows, int E, int N, int K) {
     const Nvfp4 packed{a.input(codes), a.input(scales), rows.outer, OuterScale::group};
     ladder::prepack_weights(rows, E, N, K, packed);
     float ignored;
-    a.op.to_host(&ignored, rows.outer, sizeof ignored);  // decode wants complete weights, and this waits for them
+    a.op.to_host(&ignored, rows.outer, sizeof ignored);  // throws what went wrong so far
     return packed;
 }
 

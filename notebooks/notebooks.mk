@@ -8,7 +8,7 @@ C_LIBRARY_OBJECTS := $(patsubst %.cpp,$(BUILD)/pic/%.o,$(wildcard reference/*.cp
 library: $(C_LIBRARY) ## the CPU references as a C library, build/libquads_reference.so
 
 $(C_LIBRARY): $(C_LIBRARY_OBJECTS)
-	$(CXX) $(LINK_FLAGS) -shared $^ -o $@
+	$(CXX) $(LINK_FLAGS) -shared -Wl,-soname,$(@F) $^ -o $@
 
 $(BUILD)/pic/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)

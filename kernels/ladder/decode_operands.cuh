@@ -21,7 +21,6 @@ struct Shape {
     static constexpr int kTokenTiles = kTokenTiles_, kPasses = kResidual ? 2 : 1, kRowTiles = kRowTiles_;
     static constexpr int kTokens = 8 * kTokenTiles, kOperands = kTokenTiles * kPasses;
     static constexpr int kSlots = kRowTiles == 1 && kOperands <= 4 ? 3 : 2, kSlotBytes = kRowTiles * kStepBytes;
-    static constexpr int kWarpBytes = kSlots * kSlotBytes + kRowTiles * kStepScales * 4;  // the ring, scales as floats
     static constexpr int kStepOperandBytes = kOperands * kStep / 2 * kWarp * 16;  // activations of a step and a range
 };
 
@@ -81,7 +80,7 @@ struct Fetcher {
     // `first`: the first item of the run.
     __device__ Fetcher(const Arguments& arguments, char* memory, int range, int unit, int2 run, const Item& first)
         : arguments(arguments),
-          ring(memory + threadIdx.x / kWarp * S::kWarpBytes + lane_id() * 16),
+          ring(memory + threadIdx.x / kWarp * S::kSlots * S::kSlotBytes + lane_id() * 16),
           slot(ring),
           unit(unit),
           first_step(range * arguments.range_steps),

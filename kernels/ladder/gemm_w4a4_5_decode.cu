@@ -24,27 +24,21 @@ constexpr int kMaxWarps = 16;  // of a thread block
 template <typename S>
 using Sums = float[S::kRowTiles][S::kTokenTiles][4];
 
-// One step of weights, taken out of the ring. The four lanes of a row need the same scales: each turns those of two
-// blocks into floats, [row tile][two blocks 4][row g 8]{rows g, g + 8 of the first, rows g, g + 8 of the second}.
+// One step of weights, taken out of the ring.
 template <typename S>
 struct Step {
-    std::uint32_t codes[S::kRowTiles][kStep];
-    const float4* scales;  // of row g
+    std::uint32_t codes[S::kRowTiles][kStep], scales[S::kRowTiles][kStep / 2];
 
-    // `slot` is this lane's. When the constructor returns, the slot may be filled again.
-    __device__ Step(const char* slot, float4* floats) : scales(floats + lane_id() / 4) {
+    __device__ explicit Step(const char* slot) {
 #pragma unroll
         for (int i = 0; i < S::kRowTiles; ++i) {
             const char* tile = slot + i * kStepBytes;
             read(tile, codes[i][0], codes[i][1], codes[i][2], codes[i][3]);
             read(tile + kStepCodes / 2, codes[i][4], codes[i][5], codes[i][6], codes[i][7]);
-            const auto bytes = *reinterpret_cast<const std::uint32_t*>(tile + kStepCodes - lane_id() * 12);
-            const __half2 first = scales_to_half2(static_cast<std::uint16_t>(bytes)),
-                          second = scales_to_half2(static_cast<std::uint16_t>(bytes >> 16));
-            floats[(i * 4 + lane_id() % 4) * 8 + lane_id() / 4] =
-                make_float4(__low2float(first), __high2float(first), __low2float(second), __high2float(second));
+            // Rows g and g + 8 of all blocks; the lanes of a row read the same.
+            tile += kStepCodes + lane_id() / 4 * 16 - lane_id() * 16;
+            read(tile, scales[i][0], scales[i][1], scales[i][2], scales[i][3]);
         }
-        __syncwarp();
     }
     static __device__ void read(const char* from, std::uint32_t& a, std::uint32_t& b, std::uint32_t& c,
                                 std::uint32_t& d) {
@@ -60,8 +54,9 @@ struct Step {
             for (int i = 0; i < S::kRowTiles; ++i) {
                 std::uint32_t w[4];
                 decode_fragment(codes[i][block], w);
-                const float4 two = scales[(i * 4 + block / 2) * 8];
-                const float low = block % 2 == 0 ? two.x : two.z, high = block % 2 == 0 ? two.y : two.w;
+                const __half2 both =
+                    scales_to_half2(static_cast<std::uint16_t>(scales[i][block / 2] >> (block % 2 * 16)));
+                const float low = __low2float(both), high = __high2float(both);
 #pragma unroll
                 for (int operand = 0; operand < S::kOperands; ++operand) {
                     const uint4 pair = x[(block / 2 * S::kOperands + operand) * kWarp];
@@ -141,9 +136,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     extern __shared__ __align__(16) char memory[];
     const int warp = threadIdx.x / kWarp, range = warp / arguments.units, unit = warp - range * arguments.units;
     const int rank = arguments.cluster > 1 ? cluster_rank() : 0, first_range = rank * arguments.ranges;
-    char* after_rings = memory + arguments.ranges * arguments.units * S::kWarpBytes;
+    char* after_rings = memory + arguments.ranges * arguments.units * S::kSlots * S::kSlotBytes;
     const Staged<S> staged{reinterpret_cast<uint4*>(after_rings), arguments.steps_per_stage * kStep / 2};
-    auto* scales = reinterpret_cast<float4*>(memory + warp * S::kWarpBytes + S::kSlots * S::kSlotBytes);
     float* all_sums = reinterpret_cast<float*>(staged.operands +
                                                arguments.ranges * staged.pairs * S::kOperands * kWarp);
     const uint4* first_x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
@@ -176,7 +170,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
             for (int step = 0; step < steps; ++step, x += kStep / 2 * S::kOperands * kWarp) {
                 wait_for_copies<S::kSlots - 1>();
                 __syncwarp();  // other lanes' copies too
-                const Step<S> weights(fetcher.slot, scales);
+                const Step<S> weights(fetcher.slot);
+                __syncwarp();
                 fetcher.fetch();
                 weights.add_to(mine, x);
             }
@@ -227,7 +222,7 @@ void launch(Arguments arguments, int warps, int blocks_per_sm) {
     arguments.row_groups = (arguments.N + arguments.rows - 1) / arguments.rows;
 
     const int used_warps = arguments.ranges * arguments.units, step_bytes = arguments.ranges * S::kStepOperandBytes;
-    const int fixed = used_warps * S::kWarpBytes + arguments.splits * S::kTokens * arguments.stride() * 4;
+    const int fixed = used_warps * S::kSlots * S::kSlotBytes + arguments.splits * S::kTokens * arguments.stride() * 4;
     const int fitting = ((Device::here().shared_bytes + 1024) / blocks_per_sm - 1024 - fixed) / step_bytes;
     if constexpr (S::kTokenTiles > 1) {
         using Half = Shape<S::kTokenTiles / 2, S::kResidual, S::kRowTiles>;

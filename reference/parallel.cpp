@@ -109,7 +109,11 @@ int requested_threads = 0;
 std::atomic<int> shares{0};
 thread_local bool inside_job = false;
 
-int machine_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+// Asked once: the answer comes from files of the system, which cost more than a small operation.
+int machine_threads() {
+    static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    return count;
+}
 
 // One for each thread that calls, so that callers do not wait for each other. Built at its first use, large enough for
 // any number of threads asked for by then.

@@ -58,7 +58,7 @@ help: ## this list
 demo: $(QUADS) ## naive NVFP4 falls, bf16 and QUADS rise: build/demo/report.html, about 2 minutes
 	$(QUADS) reproduce --modes bf16,naive,quads --config data/configs/demo.json --out $(BUILD)/demo
 
-reproduce: $(QUADS) ## the five modes, 420 steps, one seed: build/reproduce/report.html, about 14 minutes
+reproduce: $(QUADS) ## the five modes, 420 steps, one seed: build/reproduce/report.html, about 10 minutes
 	$(QUADS) reproduce --config data/configs/reproduce.json --out $(BUILD)/reproduce
 
 test: $(QUADS) $(TESTS) ## every test; SAN=1 adds the address and undefined-behaviour sanitizers

@@ -110,13 +110,14 @@ private:
     }
     std::string log_path(const RunConfig& config) const { return name(config) + ".jsonl"; }
 
-    // Takes the next unfinished run until there is none. Everything outside train() happens under the lock.
+    // Takes unfinished runs until there is none, from the end of the list, where by custom the dearest modes are: whoever
+    // runs last is alone on the machine, and that should not last long. Everything outside train() is under the lock.
     void work() {
         const MachineShare share;
         std::unique_lock<std::mutex> lock(mutex_);
         try {
-            while (next_ < configs_.size() && !error_) {
-                const std::size_t i = next_++;
+            while (left_ > 0 && !error_) {
+                const std::size_t i = --left_;
                 if (logs_[i]) continue;
                 lock.unlock();
                 train_one(configs_[i]);
@@ -171,7 +172,7 @@ private:
     const std::string out_, command_;
     std::mutex mutex_;  // guards all that follows
     std::vector<std::optional<RunLog>> logs_;
-    std::size_t next_ = 0;
+    std::size_t left_ = configs_.size();  // runs that nobody has taken
     std::exception_ptr error_;
     Progress progress_;
 };

@@ -1,5 +1,7 @@
 // The GEMMs again, vectorised across outputs: y = a b for every group, with b packed into panels of kTileColumns
 // columns and a read row by row. Bits equal those of the plain loops because every output is still one ascending sum.
+#include <algorithm>
+
 #include "reference/check.hpp"
 #include "reference/codec.hpp"
 #include "reference/gemm_bf16.hpp"

@@ -2,9 +2,7 @@
 // Every output keeps its own ascending sum, so a tile gives the bits of the plain loops.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "reference/dims.hpp"
 

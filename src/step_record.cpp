@@ -56,10 +56,10 @@ double seven_digits(double value) {
 
 Record record_of(const StepRecord& step) {
     Record record;
-    for_each_field(step, [&](const char* name, double value) { record.emplace_back(name, seven_digits(value)); });
-    if (step.heldout_pass1) record.emplace_back("heldout_pass1", seven_digits(*step.heldout_pass1));
-    if (!step.gap) return record;
     const auto append = [&](const std::string& name, double value) { record.emplace_back(name, seven_digits(value)); };
+    for_each_field(step, append);
+    if (step.heldout_pass1) append("heldout_pass1", *step.heldout_pass1);
+    if (!step.gap) return record;
     for_each_gap_field(*step.gap, append);
     for (std::size_t l = 0; l < step.gap->router_flips.by_layer.size(); ++l) {
         append("router_flips_" + std::to_string(l), step.gap->router_flips.by_layer[l]);

@@ -110,6 +110,14 @@ std::string Arguments::required(const std::string& name) const {
     return *found;
 }
 
+std::vector<std::string> Arguments::list(const std::string& name, const std::string& otherwise) const {
+    std::vector<std::string> names;
+    std::istringstream text(value(name).value_or(otherwise));
+    for (std::string one; std::getline(text, one, ',');) names.push_back(one);
+    check(!names.empty(), name, " is empty, expected names separated by commas such as ", otherwise, ".");
+    return names;
+}
+
 std::optional<std::int64_t> Arguments::integer(const std::string& name, std::int64_t lowest,
                                                std::int64_t highest) const {
     const std::optional<std::string> text = value(name);

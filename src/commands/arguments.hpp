@@ -50,6 +50,8 @@ public:
     std::optional<std::string> value(const std::string& name) const;
     std::vector<std::string> values(const std::string& name) const;  // in the order given
     std::string required(const std::string& name) const;             // Error where it is missing
+    // The names between the commas of the value, or of `otherwise` where it is not given. Error for an empty list.
+    std::vector<std::string> list(const std::string& name, const std::string& otherwise) const;
 
     // Error unless the value is a whole number in lowest .. highest, or a finite number.
     std::optional<std::int64_t> integer(const std::string& name, std::int64_t lowest = 0,

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <sstream>
 
 #include "reference/check.hpp"
 #include "src/commands/arguments.hpp"
@@ -29,11 +28,8 @@ int chart_command(const std::vector<std::string>& raw) {
         const RunConfig config = config_from_json(log.config);
         runs.push_back({name_of(config.mode), config.seed, std::move(log)});
     }
-    std::vector<std::string> columns;
-    std::istringstream names(
-        arguments.value("--columns").value_or("gap_mean,ratio_max,clip_fraction,entropy,reward"));
-    for (std::string name; std::getline(names, name, ',');) columns.push_back(name);
-    check(!columns.empty(), "--columns is empty, expected names separated by commas such as gap_mean,reward.");
+    const std::vector<std::string> columns =
+        arguments.list("--columns", "gap_mean,ratio_max,clip_fraction,entropy,reward");
     write_file_atomically(out, column_panels(arguments.value("--title").value_or(""), runs, columns));
     std::printf("%s\n", out.c_str());
     return 0;

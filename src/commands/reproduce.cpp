@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "reference/parallel.hpp"
@@ -19,14 +18,6 @@
 
 namespace quads {
 namespace {
-
-std::vector<Mode> modes_of(const std::string& list) {
-    std::vector<Mode> modes;
-    std::istringstream names(list);
-    for (std::string name; std::getline(names, name, ',');) modes.push_back(mode_from_name(name));
-    check(!modes.empty(), "--modes is empty, expected names separated by commas such as bf16,naive,quads.");
-    return modes;
-}
 
 // The runs in progress, a line each: rewritten in place on a terminal, a new line now and then elsewhere.
 class Progress {
@@ -91,8 +82,10 @@ public:
 
     Table run() {
         for (std::size_t i = 0; i < configs_.size(); ++i) {
-            logs_[i] = finished_log(log_path(configs_[i]), configs_[i]);
-            if (logs_[i]) progress_.skip(configs_[i].steps);
+            std::optional<RunLog> log = finished_log(log_path(configs_[i]), configs_[i]);
+            if (!log) continue;
+            take(i, *std::move(log));
+            progress_.skip(configs_[i].steps);
         }
         // Every core, and every GPU, is used best by whole runs (see MachineShare).
         const int missing = static_cast<int>(std::count(logs_.begin(), logs_.end(), std::nullopt));
@@ -101,7 +94,8 @@ public:
         work();
         for (std::thread& worker : workers) worker.join();
         if (error_) std::rethrow_exception(error_);
-        return write_results();
+        if (missing == 0) write_results();
+        return results_;
     }
 
 private:
@@ -122,7 +116,7 @@ private:
                 lock.unlock();
                 train_one(configs_[i]);
                 lock.lock();
-                logs_[i] = read_run_log(log_path(configs_[i]));
+                take(i, read_run_log(log_path(configs_[i])));
                 write_results();  // so that a broken reproduction is already readable
             }
         } catch (...) {
@@ -143,28 +137,29 @@ private:
               });
     }
 
-    Table write_results() const {
-        RunTable runs;
-        Report report{"QUADS: reward and trainer-rollout gap", command_, {}, {}};
+    void take(std::size_t i, RunLog log) {
+        std::vector<StepRecord>& steps = runs_[configs_[i].mode][configs_[i].seed];
+        for (const Record& record : log.steps) steps.push_back(step_of(record));
+        logs_[i] = std::move(log);
+    }
+
+    void write_results() {
+        results_ = summary_table(runs_);
+        Report report{"QUADS: reward and trainer-rollout gap", command_, results_, {}};
         for (std::size_t i = 0; i < configs_.size(); ++i) {
-            if (!logs_[i]) continue;
-            const RunConfig& config = configs_[i];
-            for (const Record& record : logs_[i]->steps) runs[config.mode][config.seed].push_back(step_of(record));
-            report.runs.push_back({name_of(config.mode), config.seed, *logs_[i]});
+            if (logs_[i]) report.runs.push_back({name_of(configs_[i].mode), configs_[i].seed, *logs_[i]});
         }
-        report.results = summary_table(runs);
-        write_file_atomically(out_ + "/summary.json", summary_json(runs));
-        write_file_atomically(out_ + "/results.md", markdown_table(report.results));
+        write_file_atomically(out_ + "/summary.json", summary_json(runs_));
+        write_file_atomically(out_ + "/results.md", markdown_table(results_));
         write_file_atomically(out_ + "/reward.svg", chart_svg(reward_chart(report.runs)));
         write_file_atomically(out_ + "/gap.svg", chart_svg(gap_mean_chart(report.runs)));
         write_file_atomically(out_ + "/report.html", report_html(report));
-        const Table decomposition = decomposition_table(runs);
-        if (decomposition.rows.empty()) return report.results;
+        const Table decomposition = decomposition_table(runs_);
+        if (decomposition.rows.empty()) return;
         write_file_atomically(out_ + "/decomposition.md", markdown_table(decomposition));
         write_file_atomically(out_ + "/decomposition.svg",
                               column_panels("Where the gap comes from", report.runs,
                                             {"delta_num_mean", "delta_weight_mean", "delta_act_mean"}));
-        return report.results;
     }
 
     const Operations& operations_;
@@ -172,6 +167,8 @@ private:
     const std::string out_, command_;
     std::mutex mutex_;  // guards all that follows
     std::vector<std::optional<RunLog>> logs_;
+    RunTable runs_;  // the steps of logs_
+    Table results_;  // of runs_, as written last
     std::size_t left_ = configs_.size();  // runs that nobody has taken
     std::exception_ptr error_;
     Progress progress_;
@@ -194,8 +191,10 @@ int reproduce_command(const std::vector<std::string>& raw) {
                   {"--out", "DIR", "folder to write"},
               })});
     const std::string out = arguments.required("--out");
-    const std::vector<Mode> modes =
-        modes_of(arguments.value("--modes").value_or("bf16,naive,symmetric,asymmetric,quads"));
+    std::vector<Mode> modes;
+    for (const std::string& name : arguments.list("--modes", "bf16,naive,symmetric,asymmetric,quads")) {
+        modes.push_back(mode_from_name(name));
+    }
     const int seeds = static_cast<int>(arguments.integer("--seeds", 1, 1000).value_or(1));
     const RunConfig base = config_of(arguments);
     const Operations& operations = device_of(arguments);

@@ -55,6 +55,7 @@ flaw quantize_nvfp4 'half-away rounding of the scales' \
 flaw quantize_nvfp4 'E4M3 subnormals flushed' \
     's/^( *const float scale =)/        if (scales[b] < 8) scales[b] = 0;\n\1/'
 flaw quantize_nvfp4 'missing global scale' 's/const float encode = .*/const float encode = row_amax * 0 + 1;/'
+flaw quantize_nvfp4 'global scale inverted' 's/const float encode = .*/const float encode = row_amax == 0 ? 1 : row_amax \/ 2688.0f;/'
 flaw quantize_nvfp4 'global scale upside down' 's/(quantize_row\(x .*);/\1, outer[m] = 2688 \/ amax(x + m * K, K);/'
 flaw quantize_nvfp4 'order of the block scale' \
     's/amax\(x \+ first, columns\) \* \(encode \* \(1.0f \/ 6.0f\)\)/encode * (amax(x + first, columns) * (1.0f \/ 6.0f))/'
@@ -67,12 +68,17 @@ flaw dequantize_nvfp4 'nibble order' 's/code_at\((.*), k\)/code_at(\1, k ^ 1)/'
 flaw dequantize_nvfp4 'E4M3 subnormals' 's/s = (quads::e4m3_decode.*);/s = scales[m * B + k \/ 16] < 8 ? 0 : \1;/'
 flaw dequantize_nvfp4 'missing global scale' 's/ \* outer\[m\]//'
 flaw dequantize_nvfp4 'order: x = (q * s) * g' 's/\(q \* s\) \* outer\[m\]/q * (s * outer[m])/'
+flaw dequantize_nvfp4 'scale layout' 's/scales\[m \* B \+ k \/ 16\]/scales[k \/ 16 * M + m]/'
 flaw gemm_w4a4 'nibble order' 's/code_at\(x, i\)/code_at(x, i ^ 1)/'
 flaw gemm_w4a4 'block order' 's/for \(int b = 0; b < B; \+\+b\)/for (int b = B - 1; b >= 0; --b)/'
 flaw gemm_w4a4 'E4M3 subnormals' \
     's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? 0.0f : quads::e4m3_decode(\1[\2]))/g'
 flaw gemm_w4a4 'E4M3 subnormals: scale bytes 0x00' \
     's/quads::e4m3_decode\(([a-z_]*)\[(..)\]\)/(\1[\2] < 8 ? (8 + \1[\2]) \/ 1024.0f : quads::e4m3_decode(\1[\2]))/g'
+flaw gemm_w4a4 "scale index: w's" 's/w_scales\[wb\]/w_scales[n * B]/'
+flaw gemm_w4a4 'scale layout: scales' 's/x_scales\[xb\]/x_scales[b * M + m]/' 's/w_scales\[wb\]/w_scales[b * N + n]/'
+flaw gemm_w4a4 "scale layout: x's" 's/x_scales\[xb\]/x_scales[b * M + m]/'
+flaw gemm_w4a4_residual "scale layout: w's" 's/w_scales\[(n \* B \+ b|wb)\]/w_scales[b * N + n]/'
 flaw gemm_w4a4 'missing global scale: ' 's/acc \* \(.*\);/acc;/'
 flaw gemm_w4a4 'missing global scale of x' 's/x_outer\[m\] \* //'
 flaw gemm_w4a4 'missing global scale of w' 's/ \* w_outer\[0\]//'

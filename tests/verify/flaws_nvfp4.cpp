@@ -60,6 +60,7 @@ enum class Quantize {
     scale_truncated,
     flush,
     no_outer,
+    inverted,
     encode_outer,
     matrix_outer,
     order,
@@ -101,6 +102,7 @@ void quantize(const Case& c, Arrays& out, Quantize flaw) {
         const float largest = flaw == Quantize::matrix_outer ? amax(x, M * K) : amax(row, K);
         float encode = largest == 0 ? 1.0f : std::min(2688.0f / largest, FLT_MAX);
         if (flaw == Quantize::no_outer) encode = 1;
+        if (flaw == Quantize::inverted && largest > 0) encode = largest / 2688.0f;
         const float outer = 1.0f / encode;
         out[2].as<float>()[m] = flaw == Quantize::encode_outer ? encode : outer;
         for (int b = 0; b < B; ++b) {
@@ -142,6 +144,11 @@ enum class Gemm {
     toward_zero,
     split,
     one_scale,
+    one_scale_of_x,
+    one_scale_of_w,
+    blocks_first,
+    blocks_first_of_x,
+    blocks_first_of_w,
     whole_blocks,
     doubled_codes,
     transposed,
@@ -166,6 +173,20 @@ float sum_toward_zero(float a, float b) {
     return std::fabs(nearest) > std::fabs(exact) ? std::nextafter(nearest, 0.0f) : nearest;
 }
 
+// The scales of one row, by block.
+struct Scales {
+    const std::uint8_t* first;
+    int step;
+
+    std::uint8_t operator[](int b) const { return first[b * step]; }
+};
+
+Scales scales_of(const std::uint8_t* scales, int row, int rows, int blocks, Gemm flaw) {
+    if (flaw == Gemm::one_scale) return {scales + row * blocks, 0};
+    if (flaw == Gemm::blocks_first) return {scales + row, rows};
+    return {scales + row * blocks, 1};
+}
+
 void dequantize(const Case& c, Arrays& out, Gemm flaw) {
     const int M = c.size[0], K = c.size[1], B = blocks_of(K);
     for (int m = 0; m < M; ++m) {
@@ -173,16 +194,16 @@ void dequantize(const Case& c, Arrays& out, Gemm flaw) {
         for (int k = 0; k < K; ++k) {
             const int shift = 4 * ((k % 2 == 1) != (flaw == Gemm::nibbles));
             const float q = e2m1_value(c.in[0].as<std::uint8_t>()[m * 8 * B + k / 2] >> shift & 15);
-            const int b = flaw == Gemm::one_scale ? 0 : k / kBlock;
-            const float s = decode_scale(c.in[1].as<std::uint8_t>()[m * B + b], flaw);
+            const float s = decode_scale(scales_of(c.in[1].as<std::uint8_t>(), m, M, B, flaw)[k / kBlock], flaw);
             out[0].as<float>()[m * K + k] = flaw == Gemm::scale_first ? q * (s * outer) : q * s * outer;
         }
     }
 }
 
-// One packed row: codes, scales.
+// One packed row.
 struct Row {
-    const std::uint8_t *codes, *scales;
+    const std::uint8_t* codes;
+    Scales scales;
 };
 
 class Accumulator {
@@ -191,8 +212,7 @@ public:
 
     // Adds the term of block b; `split` sums even and odd blocks on their own.
     void add_block(Row x, Row w, int b) {
-        const int scale_block = flaw_ == Gemm::one_scale ? 0 : b;
-        const float scale = decode_scale(x.scales[scale_block], flaw_) * decode_scale(w.scales[scale_block], flaw_);
+        const float scale = decode_scale(x.scales[b], flaw_) * decode_scale(w.scales[b], flaw_);
         float dot = 0;
         for (int i = 0; i < kBlock; ++i) {
             const int byte = b * 8 + i / 2, shift = 4 * (i % 2), x_shift = flaw_ == Gemm::nibbles ? 4 - shift : shift;
@@ -218,11 +238,20 @@ private:
     double wide_ = 0;
 };
 
+// A flaw of x or w alone as seen by that operand.
+Gemm index_flaw(Gemm flaw, bool of_w) {
+    if (flaw == (of_w ? Gemm::one_scale_of_w : Gemm::one_scale_of_x)) return Gemm::one_scale;
+    if (flaw == (of_w ? Gemm::blocks_first_of_w : Gemm::blocks_first_of_x)) return Gemm::blocks_first;
+    return flaw;
+}
+
 void gemm_w4a4(const Case& c, Arrays& out, bool residual, Gemm flaw) {
     const auto [M, N, K] = c.size;
     const int B = blocks_of(K), summed = flaw == Gemm::whole_blocks ? K / kBlock : B, w_place = residual ? 5 : 3;
-    const auto row_of = [&](int place, int row) {
-        return Row{c.in[place].as<std::uint8_t>() + row * 8 * B, c.in[place + 1].as<std::uint8_t>() + row * B};
+    const auto row_of = [&, place_of_w = w_place](int place, int row) {
+        const Array& scales = c.in[place + 1];
+        return Row{c.in[place].as<std::uint8_t>() + row * 8 * B,
+                   scales_of(scales.as<std::uint8_t>(), row, scales.rows, B, index_flaw(flaw, place == place_of_w))};
     };
     const float w_outer = c.in[w_place + 2].as<float>()[0];
     for (int m = 0; m < M; ++m) {
@@ -287,6 +316,11 @@ std::vector<Flaw> gemm_flaws(bool residual) {
         {Gemm::split,
          "two partial sums (even and odd blocks): the order of the sum over blocks is fixed, one ascending chain"},
         {Gemm::one_scale, "scale index: the first block's scale was used for every block of the row"},
+        {Gemm::one_scale_of_x, "scale index: x's first scale of a row was used for every block of the row"},
+        {Gemm::one_scale_of_w, "scale index: w's first scale of a row was used for every block of the row"},
+        {Gemm::blocks_first, "scale layout: scales are (rows, blocks), row-major; they were read as (blocks, rows)"},
+        {Gemm::blocks_first_of_x, "scale layout: x's scales are (M, blocks), row-major; they were read as (blocks, M)"},
+        {Gemm::blocks_first_of_w, "scale layout: w's scales are (N, blocks), row-major; they were read as (blocks, N)"},
         {Gemm::whole_blocks, "last block left out: there are ceil(K / 16) blocks, and the last one may be partial"},
         {Gemm::doubled_codes, "four times too large: products of doubled E2M1 values must be divided by 4"},
         {Gemm::transposed, "transposed output: y is (M, N), row-major"},
@@ -317,6 +351,7 @@ std::vector<Flaw> quantize_flaws() {
         {Quantize::flush, "E4M3 subnormals flushed to 0: scales below 2^-6 are multiples of 2^-9"},
         {Quantize::no_outer,
          "missing global scale: blocks are scaled by Se = 2688 / amax of the row, and outer is 1 / Se"},
+        {Quantize::inverted, "global scale inverted: Se = 2688 / amax of the row makes values larger, not amax / 2688"},
         {Quantize::encode_outer, "global scale upside down: outer holds g = 1 / Se, which decodes, not Se"},
         {Quantize::matrix_outer, "global scale of the whole matrix: outer is one per row"},
         {Quantize::order,
@@ -341,6 +376,7 @@ std::vector<Flaw> dequantize_flaws() {
         {Gemm::flush, "E4M3 subnormals: scale bytes 0x01 to 0x07 are byte * 2^-9, they were taken as 0"},
         {Gemm::no_outer, "missing global scale: x = (q * s) * outer[m]"},
         {Gemm::one_scale, "scale index: the first block's scale was used for every block of the row"},
+        {Gemm::blocks_first, "scale layout: scales are (rows, blocks), row-major; they were read as (blocks, rows)"},
         {Gemm::scale_first, "order: x = (q * s) * g, where q * s is exact; q * (s * g) rounds s * g first"},
     };
     std::vector<Flaw> flaws;

@@ -49,6 +49,12 @@ const std::vector<std::string>& names_of(Correction) {
     return names;
 }
 
+const std::vector<std::string>& names_of(Silenced) {
+    static const std::vector<std::string> names{"none",           "negative_unlikely", "negative_likely",
+                                                "negative_above", "positive_below",    "outside"};
+    return names;
+}
+
 template <typename Enum>
 Enum enum_from_name(const std::string& key, const std::string& name) {
     const std::vector<std::string>& names = names_of(Enum{});
@@ -97,6 +103,7 @@ void fields(GrpoConfig& c, Visit& visit) {
     visit("correction", c.correction);
     visit("tis_cap", c.tis_cap, 0, 1e6);
     visit("routing_replay", c.routing_replay);
+    visit("silenced", c.silenced);
 }
 template <typename Visit>
 void fields(OptimizerConfig& c, Visit& visit) {
@@ -239,7 +246,9 @@ struct Read {
 };
 
 // Keys that were added after the committed logs and base; their defaults are 0, false or the first name.
-bool is_younger(const std::string& name) { return name == "kind" || name == "decomposition_every"; }
+bool is_younger(const std::string& name) {
+    return name == "kind" || name == "decomposition_every" || name == "silenced";
+}
 
 struct Write {
     std::string text;

@@ -63,6 +63,17 @@ enum class Correction {
     tis,      // as none, times min(trainer / rollout, tis_cap), detached: truncated importance sampling
 };
 
+// Tokens that get no policy gradient, to see what they do to a run. A is the advantage; a token is unlikely where the
+// trainer gives it less than kUnlikely (src/grpo.hpp).
+enum class Silenced {
+    none,
+    negative_unlikely,  // A < 0, unlikely
+    negative_likely,    // A < 0, not unlikely
+    negative_above,     // A < 0, ratio > 1 + clip_high: the branch that the objective's minimum leaves unbounded
+    positive_below,     // A > 0, ratio < 1 - clip_low: the other branch outside the range that has a gradient
+    outside,            // both of these: no gradient comes from outside the clip range
+};
+
 struct GrpoConfig {
     int prompts = 64;          // P, per step
     int group = 8;             // G, responses per prompt
@@ -74,6 +85,7 @@ struct GrpoConfig {
     Correction correction = Correction::rollout;
     float tis_cap = 2.0f;
     bool routing_replay = false;  // the trainer uses the rollout's expert choice
+    Silenced silenced = Silenced::none;
 };
 
 struct OptimizerConfig {

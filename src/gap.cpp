@@ -6,8 +6,6 @@
 namespace quads {
 namespace {
 
-constexpr double kUnlikelyLogp = -2.302585092994046;  // ln kUnlikely
-
 GapTerm term(const std::vector<float>& from, const std::vector<float>& to) {
     GapTerm result;
     for (std::size_t i = 0; i < from.size(); ++i) {

@@ -8,12 +8,10 @@
 // For a 16-bit trainer these are the definitions of the method's authors; delta_weight is exactly 0 under QAT.
 #pragma once
 
+#include "src/grpo.hpp"
 #include "src/learner.hpp"
 
 namespace quads {
-
-// Tokens to which the trainer gives less than this are unlikely ones.
-constexpr double kUnlikely = 0.1;
 
 // The log-probabilities that the terms are differences of, (P * G, n) each, all n tokens of every response: a term is a
 // column minus the next one.

@@ -19,6 +19,56 @@ void for_each_token(const TokenBatch& batch, const Visit& visit) {
     }
 }
 
+// What the policy gradient of a token depends on.
+struct Token {
+    float A, logp, ratio;  // advantage, the trainer's log-probability, trainer / rollout
+};
+
+Token token_of(const TokenBatch& batch, int sequence, std::size_t i) {
+    const float log_ratio =
+        std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
+    return {batch.advantages[sequence], batch.logp_trainer[i], exact_exp(log_ratio)};
+}
+
+bool above(float ratio, const GrpoConfig& config) { return ratio > 1.0f + config.clip_high; }
+bool below(float ratio, const GrpoConfig& config) { return ratio < 1.0f - config.clip_low; }
+
+// d objective / d logp_trainer of a token, times the number of tokens.
+float weight(const Token& token, const GrpoConfig& config) {
+    const auto [A, logp, ratio] = token;
+    switch (config.correction) {
+        case Correction::rollout:
+            // The minimum follows the clipped branch only where clipping lowers the objective; there the slope is 0.
+            if (A > 0 ? above(ratio, config) : below(ratio, config)) return 0.0f;
+            return ratio * A;
+        case Correction::none:
+            return A;
+        case Correction::tis:
+            return std::min(ratio, config.tis_cap) * A;
+    }
+    return 0.0f;
+}
+
+// A NaN is in no class, so that it stays in the gradient for all to see.
+bool is_silenced(const Token& token, const GrpoConfig& config) {
+    const auto [A, logp, ratio] = token;
+    switch (config.silenced) {
+        case Silenced::none:
+            return false;
+        case Silenced::negative_unlikely:
+            return A < 0 && logp < kUnlikelyLogp;
+        case Silenced::negative_likely:
+            return A < 0 && logp >= kUnlikelyLogp;
+        case Silenced::negative_above:
+            return A < 0 && above(ratio, config);
+        case Silenced::positive_below:
+            return A > 0 && below(ratio, config);
+        case Silenced::outside:
+            return A != 0 && (above(ratio, config) || below(ratio, config));
+    }
+    return false;
+}
+
 }  // namespace
 
 std::vector<float> group_advantages(const std::vector<float>& rewards, int group, float epsilon) {
@@ -58,30 +108,27 @@ int counted_tokens(const TokenBatch& batch) {
 std::vector<float> policy_gradient(const TokenBatch& batch, const GrpoConfig& config, int tokens) {
     std::vector<float> gradient(batch.logp_trainer.size(), 0.0f);
     for_each_token(batch, [&](int sequence, std::size_t i) {
-        const float A = batch.advantages[sequence];
-        if (A == 0.0f) return;
-        const float log_ratio =
-            std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
-        const float mismatch = exact_exp(log_ratio);
-        float weight = 0;  // d objective / d logp, times tokens
-        switch (config.correction) {
-            case Correction::rollout: {
-                // The minimum follows the clipped branch only where clipping lowers the objective; there the slope is
-                // 0.
-                const bool clipped = A > 0 ? mismatch > 1.0f + config.clip_high : mismatch < 1.0f - config.clip_low;
-                weight = clipped ? 0.0f : mismatch * A;
-                break;
-            }
-            case Correction::none:
-                weight = A;
-                break;
-            case Correction::tis:
-                weight = std::min(mismatch, config.tis_cap) * A;
-                break;
-        }
-        gradient[i] = -weight / static_cast<float>(tokens);
+        const Token token = token_of(batch, sequence, i);
+        if (token.A == 0.0f || is_silenced(token, config)) return;
+        gradient[i] = -weight(token, config) / static_cast<float>(tokens);
     });
     return gradient;
+}
+
+SilencedShare silenced_share(const TokenBatch& batch, const GrpoConfig& config) {
+    SilencedShare share;
+    double sum = 0;
+    for_each_token(batch, [&](int sequence, std::size_t i) {
+        const Token token = token_of(batch, sequence, i);
+        const double size = std::fabs(weight(token, config));
+        sum += size;
+        if (!is_silenced(token, config)) return;
+        share.tokens += 1;
+        share.weight += size;
+    });
+    share.tokens /= counted_tokens(batch);
+    if (sum > 0) share.weight /= sum;
+    return share;
 }
 
 MismatchStatistics mismatch_statistics(const TokenBatch& batch, const GrpoConfig& config) {

@@ -13,6 +13,9 @@
 
 namespace quads {
 
+// Tokens to which the trainer gives less than this are unlikely ones.
+constexpr double kUnlikely = 0.1, kUnlikelyLogp = -2.302585092994046;  // and its natural logarithm
+
 // rewards (P * G), group after group; the result has the same layout. A group of one gets 0.
 std::vector<float> group_advantages(const std::vector<float>& rewards, int group, float epsilon);
 
@@ -29,8 +32,15 @@ struct TokenBatch {
 };
 
 // d loss / d logp_trainer, (sequences, n), loss = -objective. Left-out tokens get exactly 0 and do not count. `tokens`
-// is the number of counted tokens of the whole batch, of which this may be a part.
+// is the number of counted tokens of the whole batch, of which this may be a part. Silenced tokens get 0 and do count.
 std::vector<float> policy_gradient(const TokenBatch& batch, const GrpoConfig& config, int tokens);
+
+// What config.silenced takes away: tokens of the class as a share of the counted ones, and their share of the sum of
+// |gradient| that there would be without it; 0 where there is none.
+struct SilencedShare {
+    double tokens = 0, weight = 0;
+};
+SilencedShare silenced_share(const TokenBatch& batch, const GrpoConfig& config);
 
 int counted_tokens(const TokenBatch& batch);
 

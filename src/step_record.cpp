@@ -29,6 +29,12 @@ void for_each_field(Step& step, const Field& field) {
     field("seconds", step.seconds);
 }
 
+template <typename Share, typename Field>
+void for_each_silenced_field(Share& share, const Field& field) {
+    field("silenced_tokens", share.tokens);
+    field("silenced_weight", share.weight);
+}
+
 // The same for the numbers of a decomposition that do not depend on the number of layers.
 template <typename Report, typename Field>
 void for_each_gap_field(Report& gap, const Field& field) {
@@ -59,6 +65,7 @@ Record record_of(const StepRecord& step) {
     const auto append = [&](const std::string& name, double value) { record.emplace_back(name, seven_digits(value)); };
     for_each_field(step, append);
     if (step.heldout_pass1) append("heldout_pass1", *step.heldout_pass1);
+    if (step.silenced) for_each_silenced_field(*step.silenced, append);
     if (!step.gap) return record;
     for_each_gap_field(*step.gap, append);
     for (std::size_t l = 0; l < step.gap->router_flips.by_layer.size(); ++l) {
@@ -82,6 +89,7 @@ StepRecord step_of(const Record& record) {
     for_each_field(step, take);
     const auto heldout = find("heldout_pass1");
     if (heldout != record.end()) step.heldout_pass1 = heldout->second;
+    if (find("silenced_tokens") != record.end()) for_each_silenced_field(step.silenced.emplace(), take);
     if (find("delta_total_mean") == record.end()) return step;
     GapReport& gap = step.gap.emplace();
     for_each_gap_field(gap, take);

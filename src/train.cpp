@@ -84,6 +84,7 @@ public:
         record.zero_spread_groups = zero_spread_fraction(rewards, grpo.group);
         record.tokens = counted_tokens(batch);
         record.mismatch = mismatch_statistics(batch, grpo);
+        if (grpo.silenced != Silenced::none) record.silenced = silenced_share(batch, grpo);
         record.router_flip_fraction = learner_.router_flips(rollout_.trace()).fraction;
         record.code_flip_fraction = learner_.code_flips(rollout_.trace()).fraction;
 

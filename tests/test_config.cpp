@@ -66,6 +66,10 @@ TEST_CASE("a key younger than the committed logs is written only where it is set
     const std::string json = to_json(with("evaluation.decomposition_every=20"));
     CHECK(json.find("\"responses\":4,\"decomposition_every\":20}") != std::string::npos);
     CHECK(config_from_json(json).evaluation.decomposition_every == 20);
+    CHECK(to_json(RunConfig{}).find("silenced") == std::string::npos);
+    const std::string outside = to_json(with("grpo.silenced=outside"));
+    CHECK(outside.find("\"routing_replay\":false,\"silenced\":\"outside\"}") != std::string::npos);
+    CHECK(config_from_json(outside).grpo.silenced == Silenced::outside);
     int logs = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator("data/runs")) {
         if (entry.path().extension() != ".jsonl") continue;
@@ -97,6 +101,10 @@ TEST_CASE("unknown keys and names are refused with the nearest valid one", "[con
     CHECK(refusal([] { with("step=3"); }).find("'steps'") != std::string::npos);
     CHECK(refusal([] { with("mode=quad"); }).find("nearest is quads ") != std::string::npos);
     CHECK(refusal([] { with("quantization.drift=bf16"); }).find("bf16_residual") != std::string::npos);
+    const std::string classes = refusal([] { with("grpo.silenced=negative"); });
+    CHECK(classes.find("'negative'") != std::string::npos);
+    CHECK(classes.find("(valid: none, negative_unlikely, negative_likely, negative_above, positive_below, outside)") !=
+          std::string::npos);
     CHECK(refusal([] { mode_from_name("niave"); }).find("naive") != std::string::npos);
 }
 

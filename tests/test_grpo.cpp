@@ -90,6 +90,48 @@ TEST_CASE("Corrections: ignored ratio and truncated importance sampling", "[grpo
     CHECK(truncated[1] == Approx(-std::exp(-1.0) / 2).epsilon(1e-6));
 }
 
+TEST_CASE("Silenced tokens are those that the class names, and no others", "[grpo]") {
+    // Probability of the trainer, log-ratio and advantage of ten tokens, each a response of its own. The first two
+    // probabilities are the floats on both sides of 0.1, the log-ratios lie inside, above and below the clip range.
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const float under = std::nextafter(-2.3025850f, -3.0f), over = std::nextafter(-2.3025850f, 0.0f);
+    REQUIRE((std::exp(static_cast<double>(under)) < 0.1 && std::exp(static_cast<double>(over)) > 0.1));
+    const std::vector<float> logp{under, over, under, over, -0.5f, -0.5f, -0.5f, -0.5f, nan, -5.0f};
+    const std::vector<float> gap{0, 0, 0, 0, 0.5f, 0.5f, -0.5f, -0.5f, 0, 0};
+    const std::vector<float> advantages{-1, -1, 1, 1, -1, 1, -1, 1, -1, 0};
+    TokenBatch batch = agreeing_batch(10, 1);
+    batch.logp_trainer = logp;
+    for (int i = 0; i < 10; ++i) batch.logp_rollout[i] = logp[i] - gap[i];
+    batch.advantages = advantages;
+
+    const auto silenced = [&](GrpoConfig config) {
+        config.correction = Correction::none;  // so that clipping leaves no zero of its own
+        std::vector<int> indices;
+        const std::vector<float> gradient = policy_gradient(batch, config, 10);
+        for (int i = 0; i < 10; ++i) {
+            if (gradient[i] == 0 && batch.advantages[i] != 0) indices.push_back(i);
+            if (gradient[i] != 0) CHECK(gradient[i] == -batch.advantages[i] / 10);
+        }
+        CHECK(silenced_share(batch, config).tokens == static_cast<double>(indices.size()) / 10);
+        CHECK(silenced_share(batch, config).weight == static_cast<double>(indices.size()) / 9);
+        return indices;
+    };
+    const std::vector<std::pair<Silenced, std::vector<int>>> classes{
+        {Silenced::none, {}},
+        {Silenced::negative_unlikely, {0}},
+        {Silenced::negative_likely, {1, 4, 6}},
+        {Silenced::negative_above, {4}},
+        {Silenced::positive_below, {7}},
+        {Silenced::outside, {4, 5, 6, 7}},
+    };
+    for (const auto& [name, indices] : classes) {
+        GrpoConfig config;
+        config.silenced = name;
+        INFO(static_cast<int>(name));
+        CHECK(silenced(config) == indices);
+    }
+}
+
 TEST_CASE("Left-out tokens are selected away, not multiplied by zero", "[grpo]") {
     TokenBatch batch = agreeing_batch(2, 4);
     batch.lengths = {2, 4};

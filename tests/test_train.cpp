@@ -135,6 +135,21 @@ TEST_CASE("Taking the gap apart every few steps changes nothing else", "[train][
     }
 }
 
+TEST_CASE("A run with silenced tokens records their share, and starts like one without", "[train][grpo]") {
+    const TemporaryFolder folder;
+    RunConfig config = tiny_run_with_base(Mode::naive, folder);
+    config.grpo.clip_high = config.grpo.clip_low = 0;  // every ratio but 1 is outside
+    const std::vector<StepRecord> plain = train(cpu_operations(), config, files_of(folder, "plain"), kSilent);
+    config.grpo.silenced = Silenced::outside;
+    const std::vector<StepRecord> without = train(cpu_operations(), config, files_of(folder, "without"), kSilent);
+    REQUIRE(without[0].silenced.has_value());
+    CHECK_FALSE(plain[0].silenced.has_value());
+    CHECK(without[0].silenced->tokens > 0);
+    CHECK(without[0].silenced->weight > 0.5);
+    CHECK(without[0].mismatch.gap_mean == plain[0].mismatch.gap_mean);
+    CHECK(without[0].grad_norm < plain[0].grad_norm);
+}
+
 TEST_CASE("What would lose or mix runs is refused", "[train][bad input]") {
     const TemporaryFolder folder;
     RunConfig config = tiny_run_with_base(Mode::quads, folder);
@@ -190,6 +205,9 @@ TEST_CASE("Records survive the log", "[train]") {
     step.heldout_pass1 = 0.5;
     CHECK(step_of(record_of(step)).heldout_pass1 == 0.5);
     CHECK_THROWS_AS(step_of({{"step", 1.0}}), Error);
+    step.silenced = SilencedShare{0.25, 0.5};
+    CHECK(record_of(step_of(record_of(step))) == record_of(step));
+    CHECK(step_of(record_of(step)).silenced->weight == 0.5);
     step.gap = GapReport{};
     step.gap->act = {0.25, 2.0};
     step.gap->unlikely_gap = 0.5;

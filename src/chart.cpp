@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
+#include <tuple>
 
 namespace quads {
 namespace {
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
-constexpr double kWidth = 936;
+constexpr double kWidth = 936;              // room for the modes' names
+constexpr double kLetter = 8;               // width of a letter of a name
 constexpr double kLeft = 92, kRight = 796;  // of the plot, in pixels
 constexpr double kLineHeight = 17;          // of the legend
 
-// Okabe and Ito's palette; dashes tell modes apart where colour does not.
+// Okabe and Ito's palette; dashes tell lines apart where colour does not.
 struct Look {
     const char *mode, *color, *dash;
 };
@@ -23,11 +26,12 @@ constexpr Look kLooks[] = {
     {"residual", "#8c6d1f", "2 3"},    {"quads", "#0072b2", ""},        {"quads_token", "#56b4e9", ""},
 };
 
-const Look& look_of(const std::string& mode) {
+// A mode looks the same in every chart; other names take the looks in turn, colours before greys.
+const Look& look_of(const std::string& name, std::size_t turn) {
     for (const Look& look : kLooks) {
-        if (mode == look.mode) return look;
+        if (name == look.mode) return look;
     }
-    return kLooks[0];
+    return kLooks[(turn + 2) % std::size(kLooks)];
 }
 
 std::string text(const char* format, double value) {
@@ -171,7 +175,8 @@ std::string left_text(const char* style, double y, const std::string& content) {
            "</text>\n";
 }
 
-std::string line(const std::vector<double>& curve, const Axes& axes, const Look& look, const char* style) {
+std::string line(const std::vector<double>& curve, const Axes& axes, const std::string& name, const Look& look,
+                 const char* style) {
     std::string path;
     bool pen_down = false;
     for (std::size_t i = 0; i < curve.size(); ++i) {
@@ -182,27 +187,32 @@ std::string line(const std::vector<double>& curve, const Axes& axes, const Look&
         pen_down = shown;
     }
     return "<path d=\"" + path + "\" fill=\"none\" stroke=\"" + look.color + "\" stroke-dasharray=\"" + look.dash +
-           "\" " + style + "><title>" + look.mode + "</title></path>\n";
+           "\" " + style + "><title>" + name + "</title></path>\n";
 }
 
+// Where a line leaves the plot.
+struct LineEnd {
+    double y;
+    std::string name;
+    Look look;
+};
+
 // The legend: a sample and a name at the right end of each line, pushed apart where they would overlap.
-std::string legend(const std::vector<std::pair<double, std::string>>& ends, Frame frame) {
-    std::vector<std::pair<double, std::string>> sorted = ends;
-    std::sort(sorted.begin(), sorted.end());
-    for (std::size_t i = 1; i < sorted.size(); ++i) {
-        sorted[i].first = std::max(sorted[i].first, sorted[i - 1].first + kLineHeight);
-    }
-    const double over = sorted.empty() ? 0 : std::max(0.0, sorted.back().first - frame.bottom);
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
+std::string legend(std::vector<LineEnd> ends, Frame frame) {
+    std::sort(ends.begin(), ends.end(), [](const LineEnd& a, const LineEnd& b) {
+        return std::tie(a.y, a.name) < std::tie(b.y, b.name);
+    });
+    for (std::size_t i = 1; i < ends.size(); ++i) ends[i].y = std::max(ends[i].y, ends[i - 1].y + kLineHeight);
+    const double over = ends.empty() ? 0 : std::max(0.0, ends.back().y - frame.bottom);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
         const double room = frame.top + kLineHeight * double(i);  // pushing up must not pile the labels up at the top
-        sorted[i].first = std::max(room, sorted[i].first - over);
+        ends[i].y = std::max(room, ends[i].y - over);
     }
     std::string svg;
-    for (const auto& [y, mode] : sorted) {
-        const Look& look = look_of(mode);
-        svg += "<path d=\"M" + text("%g", kRight + 8) + text(" %.1fh26\"", y) + " stroke=\"" + look.color +
-               "\" stroke-width=\"2.5\" stroke-dasharray=\"" + look.dash + "\"/><text x=\"" + text("%g", kRight + 40) +
-               text("\" y=\"%.1f\"", y + 4) + " class=\"name\">" + mode + "</text>\n";
+    for (const LineEnd& end : ends) {
+        svg += "<path d=\"M" + text("%g", kRight + 8) + text(" %.1fh26\"", end.y) + " stroke=\"" + end.look.color +
+               "\" stroke-width=\"2.5\" stroke-dasharray=\"" + end.look.dash + "\"/><text x=\"" +
+               text("%g", kRight + 40) + text("\" y=\"%.1f\"", end.y + 4) + " class=\"name\">" + end.name + "</text>\n";
     }
     return svg;
 }
@@ -223,8 +233,14 @@ std::size_t steps_of(const Chart& chart) {
     return steps;
 }
 
-std::string svg_head(double height, const std::string& title) {
-    return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", kWidth) + " " + text("%g", height) +
+double width_of(const std::vector<Series>& all) {
+    double width = kWidth;
+    for (const Series& series : all) width = std::max(width, kRight + 48 + kLetter * double(series.name.size()));
+    return width;
+}
+
+std::string svg_head(double width, double height, const std::string& title) {
+    return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", width) + " " + text("%g", height) +
            "\" role=\"img\" aria-label=\"" + title +
            "\">\n<style>text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; "
            "font-weight: 600 } .name { font-weight: 600 } .grid { stroke: #e4e4e4 } .axis { stroke: #888 }"
@@ -233,29 +249,29 @@ std::string svg_head(double height, const std::string& title) {
 
 std::string curves(const std::vector<Series>& all, const Axes& axes) {
     std::string svg;
-    std::vector<std::pair<double, std::string>> ends;
+    std::vector<LineEnd> ends;
     for (const Series& series : all) {
-        const Look& look = look_of(series.mode);
+        const Look& look = look_of(series.name, &series - all.data());
         if (series.curves.size() > 1) {
             for (const auto& curve : series.curves)
-                svg += line(curve, axes, look, "stroke-width=\"1\" opacity=\"0.4\"");
+                svg += line(curve, axes, series.name, look, "stroke-width=\"1\" opacity=\"0.4\"");
         }
         const std::vector<double> mean = mean_curve(series.curves);
-        svg += line(mean, axes, look, "stroke-width=\"2.5\" stroke-linejoin=\"round\"");
-        if (!mean.empty() && axes.shows(mean.back())) ends.emplace_back(axes.y(mean.back()), series.mode);
+        svg += line(mean, axes, series.name, look, "stroke-width=\"2.5\" stroke-linejoin=\"round\"");
+        if (!mean.empty() && axes.shows(mean.back())) ends.push_back({axes.y(mean.back()), series.name, look});
     }
     return svg + legend(ends, axes.frame);
 }
 
 }  // namespace
 
-std::string mode_color(const std::string& mode) { return look_of(mode).color; }
+std::string mode_color(const std::string& mode) { return look_of(mode, 0).color; }
 
 std::string chart_svg(const Chart& chart) {
     constexpr Frame kFrame{46, 330, false};
     const std::vector<Series> all = smoothed(chart);
     const Axes axes(chart.scale, all, steps_of(chart), kFrame);
-    return svg_head(380, chart.title) + y_grid(axes) + x_ticks(axes) + x_line(axes) + x_label(axes, chart.smoothing) +
+    return svg_head(width_of(all), 380, chart.title) + y_grid(axes) + x_ticks(axes) + x_line(axes) + x_label(axes, chart.smoothing) +
            "<text transform=\"translate(20," + text("%g", (kFrame.top + kFrame.bottom) / 2) +
            ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label + "</text>\n" +
            left_text("title", 24, chart.title) + curves(all, axes) + "</svg>\n";
@@ -269,16 +285,17 @@ std::string panels_svg(const std::string& title, const std::vector<Chart>& chart
         modes = std::max(modes, chart.series.size());
     }
     const double panel = std::max(kLeast, kLineHeight * double(modes));
-    double top = kHead;
+    double top = kHead, width = kWidth;
     std::string svg;
     for (const Chart& chart : charts) {
         const std::vector<Series> all = smoothed(chart);
         const Axes axes(chart.scale, all, steps, {top + kBetween, top + kBetween + panel, true});
         svg += y_grid(axes) + x_line(axes) + left_text("name", axes.frame.top - 9, chart.y_label) + curves(all, axes);
         top = axes.frame.bottom;
+        width = std::max(width, width_of(all));
         if (&chart == &charts.back()) svg += x_ticks(axes) + x_label(axes, chart.smoothing);
     }
-    return svg_head(top + kFoot, title) + left_text("title", 24, title) + svg + "</svg>\n";
+    return svg_head(width, top + kFoot, title) + left_text("title", 24, title) + svg + "</svg>\n";
 }
 
 }  // namespace quads

@@ -45,8 +45,8 @@ std::string escape(const std::string& text) {
 std::vector<Series> series_of(const std::vector<ReportRun>& runs, const std::string& column) {
     std::vector<Series> all;
     for (const ReportRun& run : runs) {
-        auto series = std::find_if(all.begin(), all.end(), [&](const Series& s) { return s.mode == run.mode; });
-        if (series == all.end()) series = all.insert(all.end(), Series{run.mode, {}});
+        auto series = std::find_if(all.begin(), all.end(), [&](const Series& s) { return s.name == run.name; });
+        if (series == all.end()) series = all.insert(all.end(), Series{run.name, {}});
         series->curves.push_back(run.log.column(column));
     }
     return all;

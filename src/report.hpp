@@ -22,7 +22,7 @@ std::string text_table(const Table& table);
 std::string markdown_table(const Table& table);
 
 struct ReportRun {
-    std::string mode;
+    std::string name;  // the mode, or what else tells the runs of a chart apart
     std::uint32_t seed;
     RunLog log;
 };

@@ -37,6 +37,20 @@ TEST_CASE("A line passes over steps without a value and breaks at 0 on a logarit
     CHECK(count(path, "L") == 1);
 }
 
+TEST_CASE("Lines that are not named after modes have looks and room of their own", "[chart]") {
+    const std::string name = "a_rather_long_name";
+    const std::string svg = column_panels("", {small_run("one"), small_run("two"), small_run(name)}, {"often"});
+    CHECK(count(svg, "viewBox=\"0 0 988 ") == 1);  // 796 + 48 + 18 letters of 8
+    const auto color = [&](const std::string& title) {
+        const std::size_t end = svg.find("<title>" + title + "</title>");
+        return svg.substr(svg.rfind("stroke=\"#", end), 16);
+    };
+    CHECK(color("one") != color("two"));
+    CHECK(color("two") != color(name));
+    CHECK(color("one") != color(name));
+    CHECK(count(column_panels("", {small_run("quads_token")}, {"often"}), "viewBox=\"0 0 936 ") == 1);
+}
+
 TEST_CASE("Panels name every column and draw every mode in each", "[chart]") {
     const std::string svg = column_panels("Title", {small_run("naive"), small_run("quads")}, {"gap_mean", "often"});
     CHECK(count(svg, ">Title</text>") == 1);

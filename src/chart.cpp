@@ -101,8 +101,8 @@ public:
 
     double x(double step) const { return kLeft + (kRight - kLeft) * step / std::max(1.0, steps_ - 1); }
     double y(double value) const {
-        const double place = scale_ == Scale::logarithmic ? (std::log10(value) - low_) / (high_ - low_)
-                                                          : value / linear_high_;
+        const double place =
+            scale_ == Scale::logarithmic ? (std::log10(value) - low_) / (high_ - low_) : value / linear_high_;
         return frame.bottom - (frame.bottom - frame.top) * std::clamp(place, 0.0, 1.0);
     }
     bool shows(double value) const { return std::isfinite(value) && (scale_ != Scale::logarithmic || value > 0); }
@@ -199,9 +199,8 @@ struct LineEnd {
 
 // The legend: a sample and a name at the right end of each line, pushed apart where they would overlap.
 std::string legend(std::vector<LineEnd> ends, Frame frame) {
-    std::sort(ends.begin(), ends.end(), [](const LineEnd& a, const LineEnd& b) {
-        return std::tie(a.y, a.name) < std::tie(b.y, b.name);
-    });
+    std::sort(ends.begin(), ends.end(),
+              [](const LineEnd& a, const LineEnd& b) { return std::tie(a.y, a.name) < std::tie(b.y, b.name); });
     for (std::size_t i = 1; i < ends.size(); ++i) ends[i].y = std::max(ends[i].y, ends[i - 1].y + kLineHeight);
     const double over = ends.empty() ? 0 : std::max(0.0, ends.back().y - frame.bottom);
     for (std::size_t i = 0; i < ends.size(); ++i) {
@@ -271,10 +270,10 @@ std::string chart_svg(const Chart& chart) {
     constexpr Frame kFrame{46, 330, false};
     const std::vector<Series> all = smoothed(chart);
     const Axes axes(chart.scale, all, steps_of(chart), kFrame);
-    return svg_head(width_of(all), 380, chart.title) + y_grid(axes) + x_ticks(axes) + x_line(axes) + x_label(axes, chart.smoothing) +
-           "<text transform=\"translate(20," + text("%g", (kFrame.top + kFrame.bottom) / 2) +
-           ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label + "</text>\n" +
-           left_text("title", 24, chart.title) + curves(all, axes) + "</svg>\n";
+    return svg_head(width_of(all), 380, chart.title) + y_grid(axes) + x_ticks(axes) + x_line(axes) +
+           x_label(axes, chart.smoothing) + "<text transform=\"translate(20," +
+           text("%g", (kFrame.top + kFrame.bottom) / 2) + ") rotate(-90)\" text-anchor=\"middle\">" + chart.y_label +
+           "</text>\n" + left_text("title", 24, chart.title) + curves(all, axes) + "</svg>\n";
 }
 
 std::string panels_svg(const std::string& title, const std::vector<Chart>& charts) {

@@ -1,5 +1,5 @@
-// Line charts as SVG text: axes with units, one colour and dash per mode or other name, a thin line per seed and a thick
-// one for their mean. They stand alone as files and inside a page.
+// Line charts as SVG text: axes with units, one colour and dash per mode or other name, a thin line per seed and a
+// thick one for their mean. They stand alone as files and inside a page.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace quads {
 
-// The curves of one mode, or of what else tells runs apart: curves[i] is one seed, its values one per step; a line passes
-// over NaN.
+// The curves of one mode, or of what else tells runs apart: curves[i] is one seed, its values one per step; a line
+// passes over NaN.
 struct Series {
     std::string name;
     std::vector<std::vector<double>> curves;

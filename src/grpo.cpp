@@ -25,8 +25,7 @@ struct Token {
 };
 
 Token token_of(const TokenBatch& batch, int sequence, std::size_t i) {
-    const float log_ratio =
-        std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
+    const float log_ratio = std::clamp(batch.logp_trainer[i] - batch.logp_rollout[i], -kLogRatioLimit, kLogRatioLimit);
     return {batch.advantages[sequence], batch.logp_trainer[i], exact_exp(log_ratio)};
 }
 

@@ -24,9 +24,9 @@ struct StepRecord {
     double router_flip_fraction = 0;  // share of expert choices in which the engines differ
     double code_flip_fraction = 0;    // share of FP4 activation codes that the difference of the engines' inputs flips
     int tokens = 0;                   // response tokens that count
-    std::optional<double> heldout_pass1;  // after the step's update, by the rollout engine
+    std::optional<double> heldout_pass1;    // after the step's update, by the rollout engine
     std::optional<SilencedShare> silenced;  // where config.grpo.silenced names a class
-    std::optional<GapReport> gap;         // on other chains, before the step's update
+    std::optional<GapReport> gap;           // on other chains, before the step's update
     double seconds = 0;
 };
 

@@ -14,12 +14,13 @@ constexpr int kStep = 8;       // scale blocks of a step; ranges are whole steps
 constexpr int kStepCodes = kStep * kTileRows * kBlock / 2, kStepScales = kStep * kTileRows;
 constexpr int kStepBytes = kStepCodes + kStepScales;
 
-// What the compiler must know: tokens of an item in eights, whether there is a residual, and the row tiles of a warp.
-template <int kTokenTiles_, bool kResidual_, int kRowTiles_>
+// What the compiler must know: the 8-column operands of an item, whether there is a residual, and the row tiles of a
+// warp. With a residual a token has two neighbouring columns, main and residual, so that a lane gets both dots.
+template <int kOperands_, bool kResidual_, int kRowTiles_>
 struct Shape {
     static constexpr bool kResidual = kResidual_;
-    static constexpr int kTokenTiles = kTokenTiles_, kPasses = kResidual ? 2 : 1, kRowTiles = kRowTiles_;
-    static constexpr int kTokens = 8 * kTokenTiles, kOperands = kTokenTiles * kPasses;
+    static constexpr int kOperands = kOperands_, kPasses = kResidual ? 2 : 1, kRowTiles = kRowTiles_;
+    static constexpr int kOperandTokens = 8 / kPasses, kTokens = kOperands * kOperandTokens;
     static constexpr int kSlots = kRowTiles == 1 && kOperands <= 4 ? 3 : 2, kSlotBytes = kRowTiles * kStepBytes;
     static constexpr int kStepOperandBytes = kOperands * kStep / 2 * kWarp * 16;  // activations of a step and a range
 };
@@ -29,11 +30,11 @@ struct Arguments {
     Groups groups;
     int M, N, blocks, splits;
     float* y;
-    int cluster;          // thread blocks of a cluster, each with `ranges` ranges of K
-    int ranges, units;    // a thread block has a warp for each range and each of `units` sets of kRowTiles row tiles
-    int rows;             // of an item
+    int cluster;        // thread blocks of a cluster, each with `ranges` ranges of K
+    int ranges, units;  // a thread block has a warp for each range and each of `units` sets of kRowTiles row tiles
+    int rows;           // of an item
     int row_tiles, row_groups, steps, range_steps;  // of a matrix in tiles and items; of a row and a range in steps
-    int steps_per_stage;  // steps of each range whose activations fit into shared memory
+    int steps_per_stage;                            // steps of each range whose activations fit into shared memory
 
     // Rows of an item that a thread block of the cluster adds up and writes.
     __host__ __device__ int own_rows() const { return rows / cluster; }
@@ -71,11 +72,11 @@ __device__ int2 run_of_items(const Arguments& arguments) {
 template <typename S>
 struct Fetcher {
     const Arguments& arguments;
-    char *ring, *slot;                                 // this lane's 16 bytes of the first and of the oldest slot
-    int unit, first_step, steps, item, end, step;      // item, step: the next to fetch
-    Item found;                                        // what is known of that item
-    int tiles;                                         // row tiles of that item that exist, at most kRowTiles
-    const std::uint8_t *codes, *scales;                // of the next step
+    char *ring, *slot;                             // this lane's 16 bytes of the first and of the oldest slot
+    int unit, first_step, steps, item, end, step;  // item, step: the next to fetch
+    Item found;                                    // what is known of that item
+    int tiles;                                     // row tiles of that item that exist, at most kRowTiles
+    const std::uint8_t *codes, *scales;            // of the next step
 
     // `first`: the first item of the run.
     __device__ Fetcher(const Arguments& arguments, char* memory, int range, int unit, int2 run, const Item& first)
@@ -109,8 +110,7 @@ struct Fetcher {
             char* target = slot + i * kStepBytes;
             copy_16_async(i < tiles, target, codes + tile * kStepCodes);
             copy_16_async(i < tiles, target + kStepCodes / 2, codes + tile * kStepCodes + kStepCodes / 2);
-            copy_16_async(i < tiles && lane_id() < kStepScales / 16, target + kStepCodes,
-                          scales + tile * kStepScales);
+            copy_16_async(i < tiles && lane_id() < kStepScales / 16, target + kStepCodes, scales + tile * kStepScales);
         }
         commit_copies();
         codes += kStepCodes;
@@ -124,14 +124,14 @@ struct Fetcher {
     }
 };
 
-// The activations in shared memory, [range][pair of blocks][token tile][pass][lane] 16 bytes: q * s * 2^-14 as FP16,
-// the 8-column operands of two scale blocks.
+// The activations in shared memory, [range][pair of blocks][operand][lane] 16 bytes: q * s * 2^-14 as FP16, the
+// 8-column operands of two scale blocks.
 template <typename S>
 struct Staged {
     uint4* operands;
     int pairs;  // of a range
 
-    // What a thread of a thread block takes: two blocks of token g of one operand of one range, then the next.
+    // What a thread of a thread block takes: two blocks of a column of one operand of one range, then the next.
     struct Place {
         int row, pair;  // row: range * kOperands + operand
 
@@ -150,8 +150,8 @@ struct Staged {
                            Place place) const {
         const int range = place.row / S::kOperands, operand = place.row % S::kOperands;
         const int block = ((first_range + range) * arguments.range_steps + first) * kStep + place.pair * 2;
-        const Nvfp4& q = operand % S::kPasses == 0 ? arguments.x : arguments.residual;
-        const int token = operand / S::kPasses * 8 + threadIdx.x % 8;
+        const Nvfp4& q = threadIdx.x % S::kPasses == 0 ? arguments.x : arguments.residual;
+        const int token = operand * S::kOperandTokens + threadIdx.x % 8 / S::kPasses;
         const std::int64_t at = static_cast<std::int64_t>(item.token + token) * arguments.blocks + block;
         const bool inside = range < arguments.ranges && token < item.tokens;
         Loaded loaded{};

@@ -6,7 +6,7 @@
 //     adds them in ascending order;
 //   - weights come prepacked in fragment order: 16 bytes a lane hold four tiles of 16 rows by one scale block, whose
 //     codes cost 9 instructions a tile to decode. Weights are the 16-row operand, tokens the 8-column one, so a decoded
-//     tile serves all tokens and the residual;
+//     tile serves all tokens and the residual, which has columns of its own: up to 4 tokens it adds no instruction;
 //   - a thread block decodes the activations of its ranges once, scales folded in, into operands in shared memory;
 //   - one launch for all groups: clusters take runs of items (group, tokens, weight rows), empty groups cost nothing;
 //   - the kernel may be launched while the previous one ends (programmatic dependent launch).
@@ -20,9 +20,10 @@ namespace {
 
 constexpr int kMaxWarps = 16;  // of a thread block
 
-// A lane's sums: rows g and g + 8 of each row tile, columns 2t and 2t + 1 of each token tile: see mma_16x8x16.
+// A lane's sums: rows g and g + 8 of each row tile, the tokens of columns 2t and 2t + 1 of each operand: see
+// mma_16x8x16.
 template <typename S>
-using Sums = float[S::kRowTiles][S::kTokenTiles][4];
+using Sums = float[S::kRowTiles][S::kOperands][2][2 / S::kPasses];
 
 // One step of weights, taken out of the ring.
 template <typename S>
@@ -46,7 +47,8 @@ struct Step {
         a = words.x, b = words.y, c = words.z, d = words.w;
     }
 
-    // The only rounding: ascending blocks, main before residual. x: this lane's operands of the step.
+    // The only rounding: ascending blocks, main before residual, whose columns add to the same sum. x: this lane's
+    // operands of the step.
     __device__ void add_to(Sums<S>& sums, const uint4* x) const {
 #pragma unroll
         for (int block = 0; block < kStep; ++block) {
@@ -56,16 +58,18 @@ struct Step {
                 decode_fragment(codes[i][block], w);
                 const __half2 both =
                     scales_to_half2(static_cast<std::uint16_t>(scales[i][block / 2] >> (block % 2 * 16)));
-                const float low = __low2float(both), high = __high2float(both);
+                const float scale[2] = {__low2float(both), __high2float(both)};  // of rows g and g + 8
 #pragma unroll
                 for (int operand = 0; operand < S::kOperands; ++operand) {
                     const uint4 pair = x[(block / 2 * S::kOperands + operand) * kWarp];
                     float dot[4];
                     if (block % 2 == 0) mma_16x8x16(w, {pair.x, pair.y}, dot);
                     if (block % 2 == 1) mma_16x8x16(w, {pair.z, pair.w}, dot);
-                    float(&sum)[4] = sums[i][operand / S::kPasses];
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) sum[j] = fmaf(dot[j], j < 2 ? low : high, sum[j]);
+                    for (int j = 0; j < 4; ++j) {
+                        float& sum = sums[i][operand][j / 2][j % 2 / S::kPasses];
+                        sum = fmaf(dot[j], scale[j / 2], sum);
+                    }
                 }
             }
         }
@@ -75,7 +79,8 @@ struct Step {
 // A warp's sums, to the thread block of the cluster that owns their rows: [range][token][row].
 template <typename S>
 __device__ void publish(const Arguments& arguments, const Sums<S>& sums, float* all_sums, int range, int unit) {
-    float* mine = all_sums + (range * S::kTokens + lane_id() % 4 * 2) * arguments.stride();
+    constexpr int kTokens = 2 / S::kPasses;  // of a lane and an operand
+    float* mine = all_sums + (range * S::kTokens + lane_id() % 4 * kTokens) * arguments.stride();
 #pragma unroll
     for (int i = 0; i < S::kRowTiles; ++i) {
 #pragma unroll
@@ -84,11 +89,11 @@ __device__ void publish(const Arguments& arguments, const Sums<S>& sums, float* 
             const int owner = row < arguments.own_rows() ? 0 : 1;
             float* target = mine + row - owner * arguments.own_rows();
 #pragma unroll
-            for (int tile = 0; tile < S::kTokenTiles; ++tile) {
+            for (int operand = 0; operand < S::kOperands; ++operand) {
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    float* address = target + (tile * 8 + j) * arguments.stride();
-                    store_to_rank(arguments.cluster > 1, address, owner, sums[i][tile][half * 2 + j]);
+                for (int j = 0; j < kTokens; ++j) {
+                    float* address = target + (operand * S::kOperandTokens + j) * arguments.stride();
+                    store_to_rank(arguments.cluster > 1, address, owner, sums[i][operand][half][j]);
                 }
             }
         }
@@ -138,8 +143,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
     const int rank = arguments.cluster > 1 ? cluster_rank() : 0, first_range = rank * arguments.ranges;
     char* after_rings = memory + arguments.ranges * arguments.units * S::kSlots * S::kSlotBytes;
     const Staged<S> staged{reinterpret_cast<uint4*>(after_rings), arguments.steps_per_stage * kStep / 2};
-    float* all_sums = reinterpret_cast<float*>(staged.operands +
-                                               arguments.ranges * staged.pairs * S::kOperands * kWarp);
+    float* all_sums =
+        reinterpret_cast<float*>(staged.operands + arguments.ranges * staged.pairs * S::kOperands * kWarp);
     const uint4* first_x = staged.operands + range * staged.pairs * S::kOperands * kWarp + lane_id();
 
     start_next_kernel();
@@ -151,8 +156,8 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, 1) decode_kernel(const Argum
 
     const Barrier barrier{arguments.cluster > 1};
     if (run.x < run.y) barrier.arrive();  // the other thread block runs: its shared memory may be written
-    int filled = 0;         // ring slots
-    int staged_token = -1;  // the activations in shared memory are those from this token on
+    int filled = 0;                       // ring slots
+    int staged_token = -1;                // the activations in shared memory are those from this token on
     for (int i = run.x; i < run.y; ++i) {
         if (i > run.x) item = next_item<S>(arguments, item, i);
         Sums<S> mine = {};
@@ -224,8 +229,8 @@ void launch(Arguments arguments, int warps, int blocks_per_sm) {
     const int used_warps = arguments.ranges * arguments.units, step_bytes = arguments.ranges * S::kStepOperandBytes;
     const int fixed = used_warps * S::kSlots * S::kSlotBytes + arguments.splits * S::kTokens * arguments.stride() * 4;
     const int fitting = ((Device::here().shared_bytes + 1024) / blocks_per_sm - 1024 - fixed) / step_bytes;
-    if constexpr (S::kTokenTiles > 1) {
-        using Half = Shape<S::kTokenTiles / 2, S::kResidual, S::kRowTiles>;
+    if constexpr (S::kOperands > 1) {
+        using Half = Shape<S::kOperands / 2, S::kResidual, S::kRowTiles>;
         if (fitting < 1) return launch<Half>(arguments, warps, blocks_per_sm);
     }
     check(fitting >= 1, "The decode GEMM has no room for ", arguments.splits, " ranges of K. Pass fewer splits.");
@@ -253,19 +258,19 @@ void launch(Arguments arguments, int warps, int blocks_per_sm) {
 }
 
 // Two row tiles a warp where there are more than warps: they share the activations' loads.
-template <int kTokenTiles, bool kResidual>
+template <int kOperands, bool kResidual>
 void launch(const Arguments& arguments) {
     const bool two_blocks = arguments.groups.E > 1 && arguments.splits <= kMaxWarps / 2;
     const int warps = two_blocks ? kMaxWarps / 2 : kMaxWarps, blocks_per_sm = two_blocks ? 2 : 1;
-    if constexpr (kTokenTiles <= 2) {
+    if constexpr (Shape<kOperands, kResidual, 1>::kTokens <= 16) {
         const int units = warps / arguments.splits, blocks = Device::here().multiprocessors * blocks_per_sm;
         const int E = arguments.groups.E, used_groups = arguments.M < E ? arguments.M : E;
         // For groups: whether enough thread blocks find work then.
         const bool many = E > 1 ? used_groups * ((arguments.row_tiles - 1) / (2 * units) + 1) >= blocks
                                 : arguments.row_tiles > blocks * warps / arguments.splits;
-        if (many) return launch<Shape<kTokenTiles, kResidual, 2>>(arguments, warps, blocks_per_sm);
+        if (many) return launch<Shape<kOperands, kResidual, 2>>(arguments, warps, blocks_per_sm);
     }
-    launch<Shape<kTokenTiles, kResidual, 1>>(arguments, warps, blocks_per_sm);
+    launch<Shape<kOperands, kResidual, 1>>(arguments, warps, blocks_per_sm);
 }
 
 }  // namespace
@@ -284,9 +289,10 @@ void gemm_w4a4_5_decode_split(Nvfp4 x, const Nvfp4* residual, Nvfp4 w, Groups gr
     arguments.range_steps = split_blocks(K, splits) / kStep;
     const int tokens = groups.E == 1 ? M : 3 * M / (2 * groups.E);  // that most groups do not exceed
     if (residual != nullptr) {
-        return tokens <= (groups.E == 1 ? 8 : 12) ? launch<1, true>(arguments)
-               : tokens <= 16                     ? launch<2, true>(arguments)
-                                                  : launch<4, true>(arguments);
+        return tokens <= 4                          ? launch<1, true>(arguments)
+               : tokens <= (groups.E == 1 ? 8 : 12) ? launch<2, true>(arguments)
+               : tokens <= 16                       ? launch<4, true>(arguments)
+                                                    : launch<8, true>(arguments);
     }
     if (tokens <= 8) return launch<1, false>(arguments);
     if (tokens <= 16) return launch<2, false>(arguments);

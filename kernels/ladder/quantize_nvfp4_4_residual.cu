@@ -2,9 +2,10 @@
 // the main codes, the residual r = x - (q s) g, the choice of the channels to keep, and the codes of r. Apart, the two
 // passes would read x three times and write r.
 //
-// The kept channels are the `count` largest |r| of the row, the lower index first among equals. The smallest kept key
-// is found bit by bit: each step counts the keys that reach a candidate. They stay in registers, so a step costs two
-// instructions a key and one barrier; shared-memory histograms took longer, because most keys fall into few bins.
+// The kept channels are the largest |r| of the row, the lower index first among equals: those that reach a
+// threshold, which is found by counting. Each count tells on which side of the guess the threshold lies, and a straight
+// line through what is known gives the next guess: about five counts of two instructions a number, where halving takes
+// twenty. No guess changes the bits: counts are exact, and the search ends when one is the number to keep.
 #include "kernels/device.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/ladder/ladder.hpp"
@@ -14,117 +15,145 @@
 namespace quads::kernels::ladder {
 namespace {
 
-// Sum of `mine` over this thread and all before it. Ends with a barrier.
-__device__ int inclusive_sum(int mine) {
-    __shared__ int of_warp[kRowThreads / kWarp];
-    for (int distance = 1; distance < kWarp; distance *= 2) {
-        const int before = __shfl_up_sync(kAllLanes, mine, distance);
-        if (lane_id() >= distance) mine += before;
+constexpr std::uint32_t kInfinity = 0x7F800000u;
+constexpr int kBlocks = 2;  // scale blocks of a lane
+constexpr int kWarpColumns = kWarp * kBlocks * kBlock, kLongestRow = 8 * kWarpColumns;
+constexpr int kResidentWarps = 28;  // of a multiprocessor: 72 registers a thread, without spills
+
+// Sums over the kWarps warps of a thread block, which pass one number each; every thread gets them.
+template <int kWarps>
+struct RowSum {
+    int* of_warps;  // shared, [2][kWarps]: one half after the other, so that one barrier a sum suffices
+    int offset = 0;
+
+    __device__ int operator()(int of_warp) {
+        int sum = of_warp;
+        if constexpr (kWarps > 1) {
+            if (lane_id() == 0) of_warps[offset + threadIdx.x / kWarp] = of_warp;
+            __syncthreads();
+            sum = 0;
+            for (int i = 0; i < kWarps; ++i) sum += of_warps[offset + i];
+            offset ^= kWarps;
+        }
+        return sum;
     }
-    if (lane_id() == kWarp - 1) of_warp[threadIdx.x / kWarp] = mine;
-    __syncthreads();
-    for (int warp = 0; warp < static_cast<int>(threadIdx.x) / kWarp; ++warp) mine += of_warp[warp];
-    __syncthreads();
-    return mine;
+};
+
+// 1 where |x| >= threshold, else 0, in one instruction; additions of such floats run beside it, on another pipe.
+__device__ inline float reaches(float x, float threshold) {
+    float result;
+    asm("{ .reg .f32 a; abs.f32 a, %1; set.ge.f32.f32 %0, a, %2; }" : "=f"(result) : "f"(x), "f"(threshold));
+    return result;
 }
 
-// Sum over the thread block; every thread gets it.
-__device__ int block_sum(int mine) {
-    __shared__ int total;
-    const int through = inclusive_sum(mine);
-    if (threadIdx.x == kRowThreads - 1) total = through;
-    __syncthreads();
-    return total;
+// About 1 / x, x normal.
+__device__ inline float approximate_reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
 }
 
-// Sets all but the `count` largest magnitudes of the row to +0, 0 < count < K. What lies beyond the row is 0.
-template <int kSteps>
-__device__ void keep_largest(float (&r)[kSteps][kPerThread], int K, int count) {
-    __shared__ int of_warp[2][kRowThreads / kWarp];  // two, so that one barrier a step suffices
-    std::uint32_t threshold = 0;                     // the largest value that at least `count` keys reach
-    int reached = kSteps * kRowStep;
-    for (int bit = 30; bit >= 0 && reached != count; --bit) {
-        const std::uint32_t candidate = threshold | 1u << bit;
-        int mine = 0;
+// A row in the registers of a thread block, zeros beyond its end.
+template <int kWarps>
+struct Row {
+    float at[kBlocks][kBlock];
+
+    // Columns from at[0][0] to at[i][0].
+    static constexpr __device__ int offset(int i) { return i * kWarps * kWarp * kBlock; }
+
+    // How many of this warp's numbers x fulfil condition(x, columns from at[0][0] to x), which is 1 or 0.
+    template <typename Condition>
+    __device__ int count(Condition condition) const {
+        float sum[2] = {condition(at[0][0], 0), condition(at[0][1], 1)};  // two chains of additions
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) {
-#pragma unroll
-            for (int j = 0; j < kPerThread; ++j) mine += magnitude_bits(r[i][j]) >= candidate;
+        for (int i = 2; i < kBlocks * kBlock; ++i) {
+            sum[i % 2] += condition(at[i / kBlock][i % kBlock], offset(i / kBlock) + i % kBlock);
         }
-        mine = __reduce_add_sync(kAllLanes, mine);
-        if (lane_id() == 0) of_warp[bit % 2][threadIdx.x / kWarp] = mine;
-        __syncthreads();
-        int reach_candidate = 0;
-        for (int warp = 0; warp < kRowThreads / kWarp; ++warp) reach_candidate += of_warp[bit % 2][warp];
-        if (reach_candidate < count) continue;
-        threshold = candidate;
-        reached = reach_candidate;
+        return __reduce_add_sync(kAllLanes, static_cast<int>(sum[0] + sum[1]));
     }
-    int room = count;  // for keys like the threshold, where more of them reached it than there is room for
-    const bool crowded = reached > count;
-    if (crowded) {
-        int above = 0;
+
+    __device__ float smallest_kept(int K, int kept, Outer outer);
+};
+
+// The threshold that the `kept` largest magnitudes reach, 0 < kept < K. Where more reach it, sets those of them to 0
+// that have no room.
+template <int kWarps>
+__device__ float Row<kWarps>::smallest_kept(int K, int kept, Outer outer) {
+    __shared__ int of_warps[2 * kWarps];
+    RowSum<kWarps> row_sum{of_warps};
+    float sample = 0.0f;  // the mean magnitude of each thread's first block, for the first guess
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) {
-#pragma unroll
-            for (int j = 0; j < kPerThread; ++j) above += magnitude_bits(r[i][j]) > threshold;
+    for (int j = 0; j < kBlock; ++j) sample += fabsf(at[0][j]);
+    sample = row_sum(__reduce_add_sync(kAllLanes, static_cast<int>(sample * outer.encode))) * outer.decode;
+    const float mean = sample * approximate_reciprocal(min(K, offset(1)));
+
+    float low = 0.0f, high = float_from_bits(kInfinity);
+    // At least `kept` magnitudes reach low, so many too many; fewer reach high, so many are missing.
+    float surplus = kWarps * kWarpColumns - kept, missing = kept;
+    int reach_low = kWarpColumns, reach_high = 0;                        // of this warp
+    float guess = 1.5f * mean * (K - kept) * approximate_reciprocal(K);  // fits residuals from one half kept on
+    for (int pass = 0; surplus > 0; ++pass) {
+        const float middle = float_from_bits((float_bits(low) + float_bits(high)) / 2);
+        if (middle == low) break;  // nothing lies between the bounds
+        const float next = pass < 16 && guess > low && guess < high ? guess : middle;
+        int reach = reach_low;
+        if (reach_low != reach_high) reach = count([&](float x, int) { return reaches(x, next); });
+        const float more = row_sum(reach) - kept;
+        if (more >= 0) {
+            low = next, surplus = more, reach_low = reach;
+        } else {
+            high = next, missing = -more, reach_high = reach;
         }
-        room -= block_sum(above);
+        const float width = high < float_from_bits(kInfinity) ? high - low : mean;
+        guess = low + width * surplus * approximate_reciprocal(surplus + missing);
+    }
+    if (surplus == 0 || low == 0) return low;
+    // Rare: equal magnitudes. Those in the columns before `begin` have room.
+    const int first = threadIdx.x * kBlock;
+    int begin = 0, end = K;
+    while (end - begin > 1) {
+        const int middle = (begin + end) / 2, before = middle - first;
+        const int equal = count([&](float x, int offset) { return offset < before && fabsf(x) == low ? 1.0f : 0.0f; });
+        (row_sum(equal) <= missing ? begin : end) = middle;
     }
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-        const int first = threadIdx.x * kPerThread + i * kRowStep;
-        int before = 0, total = 0;  // keys like the threshold in earlier columns of this step, and in all of them
-        if (crowded) {
-            int mine = 0;
+    for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
-            for (int j = 0; j < kPerThread; ++j) mine += first + j < K && magnitude_bits(r[i][j]) == threshold;
-            before = inclusive_sum(mine) - mine;
-            total = block_sum(mine);
+        for (int j = 0; j < kBlock; ++j) {
+            if (fabsf(at[i][j]) == low && offset(i) + j >= begin - first) at[i][j] = 0.0f;
         }
-#pragma unroll
-        for (int j = 0; j < kPerThread; ++j) {
-            const std::uint32_t key = magnitude_bits(r[i][j]);
-            const bool equal = first + j < K && key == threshold;
-            if (!(key > threshold || (equal && (!crowded || before < room)))) r[i][j] = 0.0f;
-            before += equal;
-        }
-        room -= total;
     }
+    return low;
 }
 
-template <int kSteps>
-__global__ void __launch_bounds__(kRowThreads)
-    row_kernel(const float* x, int K, int count, Nvfp4 main, Nvfp4 residual) {
-    const int m = blockIdx.x, blocks = blocks_of(K), first = threadIdx.x * kPerThread;
-    const std::int64_t code_row = static_cast<std::int64_t>(m) * code_bytes_of(K),
-                       scale_row = static_cast<std::int64_t>(m) * blocks;
-    float r[kSteps][kPerThread], amax = 0.0f;
+template <int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, kResidentWarps / kWarps)
+    row_kernel(const float* x, int K, int kept, Nvfp4 main, Nvfp4 residual) {
+    const int m = blockIdx.x, first = threadIdx.x * kBlock;
+    Row<kWarps> row;
+    float largest[kBlocks], amax = 0.0f;  // of a block, of the row
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) load_eight(x + static_cast<std::int64_t>(m) * K, first + i * kRowStep, K, r[i]);
+    for (int i = 0; i < kBlocks; ++i) {
+        load_aligned_block(x + static_cast<std::int64_t>(m) * K, first + row.offset(i), K, row.at[i]);
+    }
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) amax = fmaxf(amax, amax_of_eight(r[i]));
-    const Outer outer = outer_of(row_max(amax));
+    for (int i = 0; i < kBlocks; ++i) amax = fmaxf(amax, largest[i] = amax_of_block(row.at[i]));
+    amax = row_max<kWarps>(amax);
+    const Outer outer = outer_of(amax);
     if (threadIdx.x == 0) main.outer[m] = outer.decode;
 
+    const Target<kWarps * kWarp> to_main(main, m, K), to_residual(residual, m, K);
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-        store_eight(encode_eight(r[i], outer, r[i]), first + i * kRowStep, blocks, main.codes + code_row,
-                    main.scales + scale_row);
-    }
-    if (count == 0) {
+    for (int i = 0; i < kBlocks; ++i) to_main.store(i, K, encode_block(row.at[i], largest[i], outer, row.at[i]));
+    float threshold = kept == 0 ? float_from_bits(kInfinity) : 0.0f;
+    if (kept > 0 && kept < K && amax > 0.0f) threshold = row.smallest_kept(K, kept, outer);
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) {
+    for (int i = 0; i < kBlocks; ++i) {
+        if (kept < K) {
 #pragma unroll
-            for (int j = 0; j < kPerThread; ++j) r[i][j] = 0.0f;
+            for (float& r : row.at[i]) r = __fmaf_rn(r, reaches(r, threshold), 0.0f);  // r or +0
         }
-    } else if (count < K) {
-        keep_largest(r, K, count);
-    }
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-        store_eight(encode_eight(r[i], outer), first + i * kRowStep, blocks, residual.codes + code_row,
-                    residual.scales + scale_row);
+        to_residual.store(i, K, encode_block(row.at[i], amax_of_block(row.at[i]), outer));
     }
 }
 
@@ -133,17 +162,18 @@ __global__ void __launch_bounds__(kRowThreads)
 void quantize_nvfp4_4_residual(const float* x, int M, int K, float ratio, Nvfp4 main, Nvfp4 residual) {
     check(ratio >= 0.0f && ratio <= 1.0f, "The residual ratio must lie in 0 .. 1, but it is ", ratio, ".");
     if (M == 0) return;
-    if (K > 8 * kRowStep) {  // no room in the registers of a thread block
+    if (K > kLongestRow || K % 4 != 0) {  // too long for the registers of a thread block, or not aligned
         const Groups unused{nullptr, 0};
         kernels::quantize_nvfp4(x, unused, M, K, main);
         kernels::quantize_nvfp4_residual(x, main, unused, M, K, ratio, ResidualSelection::token, residual);
         return;
     }
-    const auto kernel = K <= kRowStep       ? row_kernel<1>
-                        : K <= 2 * kRowStep ? row_kernel<2>
-                        : K <= 4 * kRowStep ? row_kernel<4>
-                                            : row_kernel<8>;
-    kernel<<<M, kRowThreads, 0, stream()>>>(x, K, residual_channels(ratio, K), main, residual);
+    const int warps = K <= kWarpColumns ? 1 : K <= 2 * kWarpColumns ? 2 : K <= 4 * kWarpColumns ? 4 : 8;
+    const auto kernel = warps == 1   ? row_kernel<1>
+                        : warps == 2 ? row_kernel<2>
+                        : warps == 4 ? row_kernel<4>
+                                     : row_kernel<8>;
+    kernel<<<M, warps * kWarp, 0, stream()>>>(x, K, residual_channels(ratio, K), main, residual);
     CUDA_CHECK_LAUNCH(row_kernel);
 }
 

@@ -207,7 +207,7 @@ TEST_CASE("ladder: splits that the decode rung cannot have are refused", "[gpu][
 TEST_CASE("ladder: every quantiser rung over sizes, groups and rare values", "[gpu][ladder]") {
     Values values(3);
     for (int M : {1, 17, 33}) {
-        for (int K : {1, 15, 16, 17, 33, 64, 80, 129, 1024, 1028, 16 * 257, 8208}) {
+        for (int K : {1, 15, 16, 17, 33, 64, 80, 129, 1024, 1028, 3076, 16 * 257, 8208}) {
             check_quantize(values.floats(std::size_t(M) * K), values.offsets(M, 3), M, K);
         }
     }

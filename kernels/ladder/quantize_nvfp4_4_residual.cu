@@ -18,7 +18,8 @@ namespace {
 constexpr std::uint32_t kInfinity = 0x7F800000u;
 constexpr int kBlocks = 2;  // scale blocks of a lane
 constexpr int kWarpColumns = kWarp * kBlocks * kBlock, kLongestRow = 8 * kWarpColumns;
-constexpr int kResidentWarps = 28;  // of a multiprocessor: 72 registers a thread, without spills
+// Warps of a multiprocessor: 72 registers a thread, without spills. No more than 24 thread blocks fit on some GPUs.
+constexpr int kResidentWarps = 28;
 
 // Sums over the kWarps warps of a thread block, which pass one number each; every thread gets them.
 template <int kWarps>
@@ -127,7 +128,7 @@ __device__ float Row<kWarps>::smallest_kept(int K, int kept, Outer outer) {
 }
 
 template <int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp, kResidentWarps / kWarps)
+__global__ void __launch_bounds__(kWarps* kWarp, kWarps == 1 ? 24 : kResidentWarps / kWarps)
     row_kernel(const float* x, int K, int kept, Nvfp4 main, Nvfp4 residual) {
     const int m = blockIdx.x, first = threadIdx.x * kBlock;
     Row<kWarps> row;

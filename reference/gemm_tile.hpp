@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "reference/dims.hpp"
 
@@ -27,11 +28,14 @@ constexpr int kTileRows = 6;
 constexpr int kTileColumns = 2 * kLanes;
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
-typedef float UnalignedVector __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-// The kLanes floats from x on.
-inline const UnalignedVector& lanes(const float* x) { return *reinterpret_cast<const UnalignedVector*>(x); }
-inline UnalignedVector& lanes(float* x) { return *reinterpret_cast<UnalignedVector*>(x); }
+// kLanes floats at any address. The attribute is that of the callers, without which g++ would not inline them.
+QUADS_CONTRACT_FUNCTION inline Vector load(const float* x) {
+    Vector value;
+    std::memcpy(&value, x, sizeof value);
+    return value;
+}
+QUADS_CONTRACT_FUNCTION inline void store(float* x, const Vector& value) { std::memcpy(x, &value, sizeof value); }
 
 // Left operand of a tile: element (row i, k) is row[i][k * step].
 struct TileRows {
@@ -53,7 +57,7 @@ struct TileOutput {
 QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float* b, int k,
                                                  Vector (&sum)[kTileRows][2]) {
     QUADS_CONTRACT_BLOCK
-    const Vector b0 = lanes(b + k * kTileColumns), b1 = lanes(b + k * kTileColumns + kLanes);
+    const Vector b0 = load(b + k * kTileColumns), b1 = load(b + k * kTileColumns + kLanes);
     QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
         const float value = a.row[i][k * a.step];
@@ -70,14 +74,14 @@ QUADS_CONTRACT_FUNCTION inline void multiply_running(const TileRows& a, const fl
     QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
         const float* y = out.y + i * out.stride;
-        sum[i][0] = fresh ? Vector{} : Vector(lanes(y));
-        sum[i][1] = fresh ? Vector{} : Vector(lanes(y + kLanes));
+        sum[i][0] = fresh ? Vector{} : load(y);
+        sum[i][1] = fresh ? Vector{} : load(y + kLanes);
     }
     for (int k = 0; k < K; ++k) add_products(a, b, k, sum);
     QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
-        lanes(out.y + i * out.stride) = sum[i][0] * out.factor[i];
-        lanes(out.y + i * out.stride + kLanes) = sum[i][1] * out.factor[i];
+        store(out.y + i * out.stride, sum[i][0] * out.factor[i]);
+        store(out.y + i * out.stride + kLanes, sum[i][1] * out.factor[i]);
     }
 }
 
@@ -98,8 +102,8 @@ QUADS_CONTRACT_FUNCTION inline void multiply_blocks(const TileRows& a, const Til
         }
     }
     for (int i = 0; i < kTileRows; ++i) {
-        lanes(out.y + i * out.stride) = sum[i][0] * out.factor[i];
-        lanes(out.y + i * out.stride + kLanes) = sum[i][1] * out.factor[i];
+        store(out.y + i * out.stride, sum[i][0] * out.factor[i]);
+        store(out.y + i * out.stride + kLanes, sum[i][1] * out.factor[i]);
     }
 }
 

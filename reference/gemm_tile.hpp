@@ -30,11 +30,7 @@ constexpr int kTileColumns = 2 * kLanes;
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 
 // kLanes floats at any address. The attribute is that of the callers, without which g++ would not inline them.
-QUADS_CONTRACT_FUNCTION inline Vector load(const float* x) {
-    Vector value;
-    std::memcpy(&value, x, sizeof value);
-    return value;
-}
+QUADS_CONTRACT_FUNCTION inline void load(Vector& value, const float* x) { std::memcpy(&value, x, sizeof value); }
 QUADS_CONTRACT_FUNCTION inline void store(float* x, const Vector& value) { std::memcpy(x, &value, sizeof value); }
 
 // Left operand of a tile: element (row i, k) is row[i][k * step].
@@ -57,7 +53,9 @@ struct TileOutput {
 QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float* b, int k,
                                                  Vector (&sum)[kTileRows][2]) {
     QUADS_CONTRACT_BLOCK
-    const Vector b0 = load(b + k * kTileColumns), b1 = load(b + k * kTileColumns + kLanes);
+    Vector b0, b1;
+    load(b0, b + k * kTileColumns);
+    load(b1, b + k * kTileColumns + kLanes);
     QUADS_UNROLL
     for (int i = 0; i < kTileRows; ++i) {
         const float value = a.row[i][k * a.step];
@@ -70,12 +68,11 @@ QUADS_CONTRACT_FUNCTION inline void add_products(const TileRows& a, const float*
 // step.
 QUADS_CONTRACT_FUNCTION inline void multiply_running(const TileRows& a, const float* b, int K, bool fresh,
                                                      const TileOutput& out) {
-    Vector sum[kTileRows][2];
+    Vector sum[kTileRows][2] = {};
     QUADS_UNROLL
-    for (int i = 0; i < kTileRows; ++i) {
-        const float* y = out.y + i * out.stride;
-        sum[i][0] = fresh ? Vector{} : load(y);
-        sum[i][1] = fresh ? Vector{} : load(y + kLanes);
+    for (int i = 0; i < kTileRows && !fresh; ++i) {
+        load(sum[i][0], out.y + i * out.stride);
+        load(sum[i][1], out.y + i * out.stride + kLanes);
     }
     for (int k = 0; k < K; ++k) add_products(a, b, k, sum);
     QUADS_UNROLL

@@ -89,9 +89,9 @@ flaw gemm_w4a4 'global scale inside the sum' 's/(\* 0.25f \* scale);/\1 * (x_out
 flaw gemm_w4a4 'order of the global scales' 's/acc \* \((.*)\);/acc * \1;/'
 flaw gemm_w4a4 'sums rounded toward zero' 's/acc \+= (.*);/acc = toward_zero((double)acc + \1);/' \
     's/^namespace \{/#include <cmath>\nnamespace {\nfloat toward_zero(double x) { float y = x; return std::fabs(y) > std::fabs(x) ? std::nextafter(y, 0.0f) : y; }/'
-flaw gemm_w4a4 'fp16 accumulation' 's/int sum = 0;/_Float16 sum = 0;/' \
-    's/sum \+= (quads.*);/sum += _Float16(0.25f * (\1));/' 's/^int dot4/float dot4/' \
-    's/return sum;/return 4 * float(sum);/'
+flaw gemm_w4a4 'fp16 accumulation' 's/int sum = 0;/float sum = 0;/' 's/^int dot4/float dot4/' \
+    's/sum \+= (quads.*);/sum = half(sum + 0.25f * (\1));/' 's/return sum;/return 4 * sum;/' \
+    's/^namespace \{/#include <cmath>\nnamespace {\nfloat half(float x) { int e; std::frexp(x, \&e); return std::ldexp(std::nearbyint(std::ldexp(x, 11 - e)), e - 11); }/'
 flaw gemm_w4a4 'more precise than the contract' 's/float acc = /double acc = /' 's/= acc \*/= float(acc) */'
 flaw gemm_w4a4_residual 'missing second pass' 's/acc \+= dot4\(residual_codes/if (M < 0) acc += dot4(residual_codes/'
 flaw gemm_w4a4_residual 'order of the passes' 's/(dot4|decode)\(x_/\1(other_/g' 's/(dot4|decode)\(residual_/\1(x_/g' \

@@ -171,8 +171,8 @@ std::string x_label(const Axes& axes, int smoothing) {
 }
 
 std::string left_text(const char* style, double y, const std::string& content) {
-    return std::string("<text class=\"") + style + "\" x=\"" + text("%g", kLeft) + text("\" y=\"%g\">", y) + content +
-           "</text>\n";
+    return std::string("<text class=\"") + style + "\" x=\"" + text("%g", kLeft) + text("\" y=\"%g\">", y) +
+           escape(content) + "</text>\n";
 }
 
 std::string line(const std::vector<double>& curve, const Axes& axes, const std::string& name, const Look& look,
@@ -187,7 +187,7 @@ std::string line(const std::vector<double>& curve, const Axes& axes, const std::
         pen_down = shown;
     }
     return "<path d=\"" + path + "\" fill=\"none\" stroke=\"" + look.color + "\" stroke-dasharray=\"" + look.dash +
-           "\" " + style + "><title>" + name + "</title></path>\n";
+           "\" " + style + "><title>" + escape(name) + "</title></path>\n";
 }
 
 // Where a line leaves the plot.
@@ -211,7 +211,8 @@ std::string legend(std::vector<LineEnd> ends, Frame frame) {
     for (const LineEnd& end : ends) {
         svg += "<path d=\"M" + text("%g", kRight + 8) + text(" %.1fh26\"", end.y) + " stroke=\"" + end.look.color +
                "\" stroke-width=\"2.5\" stroke-dasharray=\"" + end.look.dash + "\"/><text x=\"" +
-               text("%g", kRight + 40) + text("\" y=\"%.1f\"", end.y + 4) + " class=\"name\">" + end.name + "</text>\n";
+               text("%g", kRight + 40) + text("\" y=\"%.1f\"", end.y + 4) + " class=\"name\">" + escape(end.name) +
+               "</text>\n";
     }
     return svg;
 }
@@ -240,7 +241,7 @@ double width_of(const std::vector<Series>& all) {
 
 std::string svg_head(double width, double height, const std::string& title) {
     return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + text("%g", width) + " " + text("%g", height) +
-           "\" role=\"img\" aria-label=\"" + title +
+           "\" role=\"img\" aria-label=\"" + escape(title) +
            "\">\n<style>text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; "
            "font-weight: 600 } .name { font-weight: 600 } .grid { stroke: #e4e4e4 } .axis { stroke: #888 }"
            "</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
@@ -263,6 +264,24 @@ std::string curves(const std::vector<Series>& all, const Axes& axes) {
 }
 
 }  // namespace
+
+std::string escape(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '&') {
+            out += "&amp;";
+        } else if (c == '<') {
+            out += "&lt;";
+        } else if (c == '>') {
+            out += "&gt;";
+        } else if (c == '"') {
+            out += "&quot;";
+        } else {
+            out += c;
+        }
+    }
+    return out;
+}
 
 std::string mode_color(const std::string& mode) { return look_of(mode, 0).color; }
 

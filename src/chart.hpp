@@ -37,4 +37,7 @@ std::string panels_svg(const std::string& title, const std::vector<Chart>& chart
 // The colour of a mode: the same in every chart, distinguishable with any colour vision.
 std::string mode_color(const std::string& mode);
 
+// Text as SVG and HTML write it, in attributes too.
+std::string escape(const std::string& text);
+
 }  // namespace quads

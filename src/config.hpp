@@ -64,14 +64,14 @@ enum class Correction {
 };
 
 // Tokens that get no policy gradient, to see what they do to a run. A is the advantage; a token is unlikely where the
-// trainer gives it less than kUnlikely (src/grpo.hpp).
+// trainer gives it a probability below 0.1 (kUnlikelyLogp in src/grpo.hpp).
 enum class Silenced {
     none,
     negative_unlikely,  // A < 0, unlikely
     negative_likely,    // A < 0, not unlikely
     negative_above,     // A < 0, ratio > 1 + clip_high: the branch that the objective's minimum leaves unbounded
     positive_below,     // A > 0, ratio < 1 - clip_low: the other branch outside the range that has a gradient
-    outside,            // both of these: no gradient comes from outside the clip range
+    outside,            // A != 0, ratio outside the clip range: these two branches, and what clipping silences anyway
 };
 
 struct GrpoConfig {

@@ -29,7 +29,7 @@ struct GapTerm {
 struct GapReport {
     GapTerm total, num, weight, act;
     Flips router_flips, code_flips;
-    double unlikely_tokens = 0;  // share of the sampled tokens with a trainer probability below kUnlikely
+    double unlikely_tokens = 0;  // share of the sampled tokens with a trainer probability below 0.1
     double unlikely_gap = 0;     // their share of the sum of |gap|; 0 where there is no gap
 };
 

@@ -126,7 +126,7 @@ SilencedShare silenced_share(const TokenBatch& batch, const GrpoConfig& config) 
         share.weight += size;
     });
     share.tokens /= counted_tokens(batch);
-    if (sum > 0) share.weight /= sum;
+    if (sum != 0) share.weight /= sum;
     return share;
 }
 

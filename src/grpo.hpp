@@ -13,8 +13,8 @@
 
 namespace quads {
 
-// Tokens to which the trainer gives less than this are unlikely ones.
-constexpr double kUnlikely = 0.1, kUnlikelyLogp = -2.302585092994046;  // and its natural logarithm
+// Tokens to which the trainer gives a probability below 0.1 are unlikely ones.
+constexpr double kUnlikelyLogp = -2.302585092994046;  // ln 0.1
 
 // rewards (P * G), group after group; the result has the same layout. A group of one gets 0.
 std::vector<float> group_advantages(const std::vector<float>& rewards, int group, float epsilon);
@@ -36,7 +36,7 @@ struct TokenBatch {
 std::vector<float> policy_gradient(const TokenBatch& batch, const GrpoConfig& config, int tokens);
 
 // What config.silenced takes away: tokens of the class as a share of the counted ones, and their share of the sum of
-// |gradient| that there would be without it; 0 where there is none.
+// |gradient| that there would be without it; 0 where that sum is 0, NaN where a ratio is NaN.
 struct SilencedShare {
     double tokens = 0, weight = 0;
 };

@@ -26,22 +26,6 @@ constexpr Panel kPanels[] = {
     {"delta_act_mean", "activations: mean |δ_act| (nat), log axis", Scale::logarithmic},
 };
 
-std::string escape(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        if (c == '&') {
-            out += "&amp;";
-        } else if (c == '<') {
-            out += "&lt;";
-        } else if (c == '>') {
-            out += "&gt;";
-        } else {
-            out += c;
-        }
-    }
-    return out;
-}
-
 std::vector<Series> series_of(const std::vector<ReportRun>& runs, const std::string& column) {
     std::vector<Series> all;
     for (const ReportRun& run : runs) {

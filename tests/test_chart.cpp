@@ -51,6 +51,15 @@ TEST_CASE("Lines that are not named after modes have looks and room of their own
     CHECK(count(column_panels("", {small_run("quads_token")}, {"often"}), "viewBox=\"0 0 936 ") == 1);
 }
 
+TEST_CASE("Names and titles are text, whatever characters they have", "[chart]") {
+    const std::string svg = column_panels("a \"b\" & c", {small_run("<d>")}, {"often"});
+    CHECK(count(svg, "aria-label=\"a &quot;b&quot; &amp; c\"") == 1);
+    CHECK(count(svg, ">a &quot;b&quot; &amp; c</text>") == 1);
+    CHECK(count(svg, "<title>&lt;d&gt;</title>") == 1);
+    CHECK(count(svg, ">&lt;d&gt;</text>") == 1);
+    CHECK(count(svg, "<d>") == 0);
+}
+
 TEST_CASE("Panels name every column and draw every mode in each", "[chart]") {
     const std::string svg = column_panels("Title", {small_run("naive"), small_run("quads")}, {"gap_mean", "often"});
     CHECK(count(svg, ">Title</text>") == 1);

@@ -130,6 +130,12 @@ TEST_CASE("Silenced tokens are those that the class names, and no others", "[grp
         INFO(static_cast<int>(name));
         CHECK(silenced(config) == indices);
     }
+
+    // With the ratio in the gradient the sum holds a NaN, and so does the share: a number would be a wrong one.
+    GrpoConfig config;
+    config.silenced = Silenced::outside;
+    CHECK(std::isnan(silenced_share(batch, config).weight));
+    CHECK(silenced_share(batch, config).tokens == 0.4);
 }
 
 TEST_CASE("Left-out tokens are selected away, not multiplied by zero", "[grpo]") {

@@ -30,7 +30,7 @@ int chart_command(const std::vector<std::string>& raw) {
     for (const std::string& path : arguments.positionals()) {
         RunLog log = read_run_log(path);
         const RunConfig config = config_from_json(log.config);
-        const std::string folder = std::filesystem::absolute(path).parent_path().filename();
+        const std::string folder = std::filesystem::absolute(path).lexically_normal().parent_path().filename();
         runs.push_back({by == "mode" ? name_of(config.mode) : folder, config.seed, std::move(log)});
     }
     const std::vector<std::string> columns =

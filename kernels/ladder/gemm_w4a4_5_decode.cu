@@ -232,6 +232,8 @@ void launch(Arguments arguments, int warps, int blocks_per_sm) {
     if constexpr (S::kOperands > 1) {
         using Half = Shape<S::kOperands / 2, S::kResidual, S::kRowTiles>;
         if (fitting < 1) return launch<Half>(arguments, warps, blocks_per_sm);
+    } else if constexpr (S::kRowTiles > 1) {  // GPUs of 100 KiB
+        if (fitting < 1) return launch<Shape<1, S::kResidual, 1>>(arguments, warps, blocks_per_sm);
     }
     check(fitting >= 1, "The decode GEMM has no room for ", arguments.splits, " ranges of K. Pass fewer splits.");
     const int stages = (arguments.range_steps + fitting - 1) / fitting;

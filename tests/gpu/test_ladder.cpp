@@ -118,7 +118,8 @@ void check_quantize(const std::vector<float>& x, const std::vector<int>& offsets
             });
         }
     }
-    for (float ratio : {0.0f, 0.01f, 0.5f, 1.0f}) {
+    // Among them one channel, and all but one.
+    for (float ratio : {0.0f, 1.0f / K, 0.01f, 0.5f, static_cast<float>(K - 1) / K, 1.0f}) {
         check_same_bits(text("quantize 4_residual M ", M, " K ", K, " ratio ", ratio), [&](Arrays& a) {
             const float* input = a.input(x);
             const Groups groups = a.groups({0, M});
@@ -175,7 +176,7 @@ TEST_CASE("ladder: the sum over K in ranges, small enough for compute-sanitizer"
 
 TEST_CASE("ladder: the sum over K in ranges, over sizes, experts and splits", "[gpu][ladder][split]") {
     Values values(4);
-    for (int M : {1, 15, 16, 17, 31, 32, 33, 127, 128, 129}) {
+    for (int M : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64, 127, 128, 129}) {
         for (int blocks : {1, 4, 5, 8, 257}) {
             const int N = values.integer(1, 130), K = 16 * blocks - values.integer(0, 15);
             check_split(values, {0, M}, N, K, values.integer(1, 16));
@@ -186,7 +187,7 @@ TEST_CASE("ladder: the sum over K in ranges, over sizes, experts and splits", "[
         check_split(values, values.offsets(100, 12), 200, 768, splits);
     }
     for (int splits : {2, 4, 8, 16}) {
-        check_split(values, {0, 16}, 4500, 1040, splits);     // more row tiles than resident warps
+        for (int M : {3, 8, 16}) check_split(values, {0, M}, 4500, 1040, splits);  // more row tiles than resident warps
         check_split(values, {0, 40}, 33, 16 * 4000, splits);  // activations that do not fit into shared memory at once
         for (int E : {1, 3, 8, 40, 60}) {
             for (int M : {1, 47, 300}) check_split(values, values.offsets(M, E), 48, 400, splits);
@@ -194,6 +195,8 @@ TEST_CASE("ladder: the sum over K in ranges, over sizes, experts and splits", "[
         check_split(values, {0, 0, 0, 129, 129}, 33, 1000, splits);
         check_split(values, {0, 0}, 16, 16, splits);
     }
+    // Two row tiles a warp, and more tokens in a group than in an item.
+    for (int M : {200, 500, 700}) check_split(values, values.offsets(M, 64), 1030, 144, 4);
 }
 
 TEST_CASE("ladder: splits that the decode rung cannot have are refused", "[gpu][ladder][split]") {
@@ -207,7 +210,7 @@ TEST_CASE("ladder: splits that the decode rung cannot have are refused", "[gpu][
 TEST_CASE("ladder: every quantiser rung over sizes, groups and rare values", "[gpu][ladder]") {
     Values values(3);
     for (int M : {1, 17, 33}) {
-        for (int K : {1, 15, 16, 17, 33, 64, 80, 129, 1024, 1028, 3076, 16 * 257, 8208}) {
+        for (int K : {1, 4, 15, 16, 17, 20, 33, 64, 80, 129, 1024, 1028, 3076, 16 * 257, 8192, 8208}) {
             check_quantize(values.floats(std::size_t(M) * K), values.offsets(M, 3), M, K);
         }
     }
@@ -215,7 +218,10 @@ TEST_CASE("ladder: every quantiser rung over sizes, groups and rare values", "[g
     const int M = 4, K = 1040;
     std::vector<float> zeros(M * K), tiny(M * K, 1e-45f), huge(M * K, 3.4e38f), equal(M * K, -1.5f), ties(M * K);
     for (std::size_t i = 0; i < ties.size(); ++i) ties[i] = static_cast<float>(i % 25) * 0.25f * (i % 2 ? -1.0f : 1.0f);
-    for (const auto& x : {zeros, tiny, huge, equal, ties}) check_quantize(x, {0, 1, 1, M}, M, K);
+    std::vector<float> huge_ties = ties, few(M * K);  // huge: the inverse scale times 2^-6 is subnormal, so inexact
+    for (float& value : huge_ties) value *= 1.3f * 0x1p124f;
+    for (float& value : few) value = values.integer(0, 1) == 0 ? 1.1f : 1.3f;  // two residuals, so many are equal
+    for (const auto& x : {zeros, tiny, huge, huge_ties, equal, few, ties}) check_quantize(x, {0, 1, 1, M}, M, K);
 }
 
 TEST_CASE("ladder: the native rung refuses a GPU without the instruction", "[gpu][ladder]") {

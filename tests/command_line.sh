@@ -134,9 +134,8 @@ refuses "missing.safetensors" eval --device cpu --checkpoint "$folder/missing.sa
 refuses "niave" reproduce --modes bf16,niave --out "$folder/no"
 
 ### A run is the same whatever the threads, and survives a kill at any moment
-without_seconds() { sed -E 's/,"seconds":[^,}]*//' "$1"; }
 agree() {  # agree A B NAME : logs but for seconds, and checkpoints
-    [ "$(without_seconds "$folder/$1.jsonl")" = "$(without_seconds "$folder/$2.jsonl")" ]
+    [ "$(.ci/without_seconds "$folder/$1.jsonl")" = "$(.ci/without_seconds "$folder/$2.jsonl")" ]
     verdict $? "$3: logs"
     same "$folder/$1.safetensors" "$folder/$2.safetensors" "$3: checkpoints"
 }

@@ -248,10 +248,10 @@ Gemm index_flaw(Gemm flaw, bool of_w) {
 void gemm_w4a4(const Case& c, Arrays& out, bool residual, Gemm flaw) {
     const auto [M, N, K] = c.size;
     const int B = blocks_of(K), summed = flaw == Gemm::whole_blocks ? K / kBlock : B, w_place = residual ? 5 : 3;
-    const auto row_of = [&, place_of_w = w_place](int place, int row) {
+    const auto row_of = [&](int place, int row) {
         const Array& scales = c.in[place + 1];
         return Row{c.in[place].as<std::uint8_t>() + row * 8 * B,
-                   scales_of(scales.as<std::uint8_t>(), row, scales.rows, B, index_flaw(flaw, place == place_of_w))};
+                   scales_of(scales.as<std::uint8_t>(), row, scales.rows, B, index_flaw(flaw, place == w_place))};
     };
     const float w_outer = c.in[w_place + 2].as<float>()[0];
     for (int m = 0; m < M; ++m) {
